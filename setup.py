@@ -39,7 +39,6 @@ class CMakeBuild(build_ext):
         The C++ ABI of TensorFlow changes with each minor version, Python's does not matter here
         (the library has no Python in it), so the former is what the file name carries.
         """
-        # Editable installs ask with the bare name ("_trepak_ops"), normal ones with the full one.
         return os.path.join(*fullname.split(".")) + f".tf{tensorflow_minor()}.so"
 
     def build_extension(self, ext: Extension) -> None:
@@ -87,7 +86,7 @@ setup(
     packages=sorted(PACKAGES),
     package_dir=PACKAGES,
     package_data={name: ["*.json", "py.typed"] for name in PACKAGES},
-    ext_modules=[Extension(OPS_LIBRARY, sources=[])] if (ROOT / "CMakeLists.txt").exists() else [],
+    ext_modules=[Extension(OPS_LIBRARY, sources=[])],
     cmdclass={"build_ext": CMakeBuild},
     zip_safe=False,
 )

@@ -1,0 +1,114 @@
+"""Loads the native op library, once, when it is first needed."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["library_path", "load"]
+
+_REMEDY = (
+    "Rebuild it for this TensorFlow: run `make setup` in trepak's source folder, or "
+    "`pip install -e . --no-build-isolation` there."
+)
+_PATTERN = "_trepak_ops.tf{minor}.so"
+
+_lock = threading.Lock()
+_loaded: dict[Path, ModuleType] = {}  # Guarded by _lock.
+
+
+def library_path(directory: Path | None = None, tensorflow_version: str | None = None) -> Path:
+    """Returns the library that fits the running TensorFlow.
+
+    TensorFlow's C++ ABI changes with each minor version, so there is one library for each, told
+    apart by file name.
+
+    Args:
+        directory: Where to look. Default: beside this file, where the build puts it.
+        tensorflow_version: The version it must fit, e.g. "2.21.0". Default: the running one.
+
+    Raises:
+        ImportError: There is no library, or only libraries for other versions.
+    """
+    if directory is None:
+        directory = Path(__file__).parent
+    if tensorflow_version is None:
+        import tensorflow as tf
+
+        tensorflow_version = tf.__version__
+    minor = ".".join(tensorflow_version.split(".")[:2])
+    path = directory / _PATTERN.format(minor=minor)
+    if path.is_file():
+        return path
+    others = sorted(
+        match.group(1)
+        for file in directory.glob(_PATTERN.format(minor="*"))
+        if (match := re.search(r"\.tf([0-9.]+)\.so$", file.name))
+    )
+    if others:
+        raise ImportError(
+            f"trepak's native library was built for TensorFlow {', '.join(others)}, but "
+            f"TensorFlow {tensorflow_version} is running: {path} is missing. {_REMEDY}",
+            path=str(path),
+        )
+    raise ImportError(
+        f"trepak's native library for TensorFlow {tensorflow_version} has not been built: "
+        f"{path} is missing. {_REMEDY}",
+        path=str(path),
+    )
+
+
+def load(directory: Path | None = None, tensorflow_version: str | None = None) -> ModuleType:
+    """Returns the module of the native ops, e.g. `load().trepak_build_info()`.
+
+    The first call loads the library, later ones return the same module. Safe to call from several
+    threads.
+
+    Args:
+        directory: As for `library_path`.
+        tensorflow_version: As for `library_path`.
+
+    Raises:
+        ImportError: The library is missing, or was built for another TensorFlow.
+    """
+    path = library_path(directory, tensorflow_version).resolve()
+    with _lock:
+        if path not in _loaded:
+            _loaded[path] = _load_library(path)
+        return _loaded[path]
+
+
+def _load_library(path: Path) -> ModuleType:
+    import tensorflow as tf
+
+    try:
+        module: ModuleType = tf.load_op_library(str(path))
+    except (tf.errors.OpError, RuntimeError, OSError) as error:
+        # The dynamic linker's message: an undefined symbol (another build of TensorFlow), a
+        # damaged file, another machine's.
+        raise ImportError(
+            f"trepak's native library {path} can't be loaded into TensorFlow {tf.__version__}: "
+            f"{error}. {_REMEDY}",
+            path=str(path),
+        ) from error
+    _check_version(module, path, tf.__version__)
+    return module
+
+
+def _check_version(module: ModuleType, path: Path, running: str) -> None:
+    """Checks what the library says of itself: a file name can lie (copied, renamed)."""
+    import tensorflow as tf
+
+    # The first call may come from inside a tf.function, where the op would yield symbolic strings.
+    with tf.init_scope():
+        keys, values = module.trepak_build_info()
+        facts = dict(zip(keys.numpy().tolist(), values.numpy().tolist(), strict=True))
+    compiled = facts[b"tensorflow"].decode()
+    if compiled.split(".")[:2] != running.split(".")[:2]:
+        raise ImportError(
+            f"trepak's native library {path} was compiled against TensorFlow {compiled}, but "
+            f"TensorFlow {running} is running. {_REMEDY}",
+            path=str(path),
+        )
