@@ -1,0 +1,48 @@
+# The commands of trepak. `make` lists them.
+
+TRAIN := .venv/bin/python -m trepak.scripts.launch_digits
+BENCH := .venv/bin/trepak bench
+BENCHES ?= bsp
+SHELL := /bin/bash
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help setup train test lint format native-test bench soak clean
+
+help: ## List the commands
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | \
+	  awk -F '|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+setup: ## Install all that is needed and build the native library
+	@scripts/setup.sh
+
+train: setup ## Train on real digits with two processes, from nothing to a saved model
+	@$(TRAIN)
+
+test: setup ## Run every check
+	@scripts/check.sh
+
+lint: setup ## Run ruff, mypy and clang-format
+	@scripts/check.sh ruff format mypy clang-format
+
+format: setup ## Format the sources in place
+	@.venv/bin/ruff check --quiet --fix-only .
+	@.venv/bin/ruff format --quiet .
+	@find horovod_ext ops \( -name '*.cc' -o -name '*.h' \) -exec clang-format -i {} +
+
+native-test: setup ## Test the native code: plain, and with the sanitizers
+	@scripts/check.sh native
+
+bench: setup ## Make every figure (BENCHES="bsp …" to choose), into build/bench
+	@mkdir -p build/bench
+	@status=0; for name in $(BENCHES); do \
+	  $(BENCH) $$name --json build/bench/$$name.json || status=1; \
+	done; exit $$status
+
+soak: setup ## Run the tests that take too long for every change
+	@PYTEST_ARGS="-m soak --timeout 7200" scripts/check.sh pytest
+
+clean: ## Remove what was built (.venv and the cached wheels stay)
+	@rm -rf build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -f ops/_trepak_ops.tf*.so
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Runs every check, or the stages that are named:
+#
+#   scripts/check.sh [ruff] [format] [mypy] [clang-format] [native] [pytest]
+#
+# A stage that fails doesn't stop the others; the failed ones are listed at the end.
+
+set -uo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+ALL_STAGES=(ruff format mypy clang-format native pytest)
+JOBS=${TREPAK_JOBS:-$(getconf _NPROCESSORS_ONLN)}
+export PATH=$PWD/.venv/bin:$PATH
+export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
+if [[ $(id -u) == 0 ]]; then
+  # In a container root is the only user, and OpenMPI refuses to start as root unless told twice.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+# The folders are installed as trepak.X; mypy doesn't follow editable installs that rename folders,
+# so it gets the same tree made of links.
+stage_mypy() {
+  local tree=build/typing entry
+  rm -rf "$tree"
+  mkdir -p "$tree/trepak"
+  for entry in trepak/* tf_plugins horovod_ext ops models scripts; do
+    ln -s "$PWD/$entry" "$tree/trepak/$(basename "$entry")"
+  done
+  # Errors are shown with the paths of the checkout.
+  (cd "$tree" && mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p trepak) |
+    sed -E 's#^trepak/(tf_plugins|horovod_ext|ops|models|scripts)/#\1/#'
+}
+
+stage_ruff() { ruff check .; }
+
+stage_format() { ruff format --check .; }
+
+stage_clang_format() {
+  find horovod_ext ops -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run -Werror
+}
+
+# native_build NAME CMAKE_OPTION…: builds in build/NAME and runs its tests.
+native_build() {
+  local name=$1 log=build/logs/native-$1.log
+  shift
+  if ! { cmake -S . -B "build/$name" "$@" && cmake --build "build/$name" -j "$JOBS"; } \
+    >"$log" 2>&1; then
+    echo "$name: the build failed; the last lines of $log:"
+    tail -n 40 "$log"
+    return 1
+  fi
+  # Some kernels place memory where this compiler's thread sanitizer can't cope unless address
+  # randomization is off; some containers forbid to turn it off.
+  local prefix=()
+  if setarch "$(uname -m)" -R true 2>/dev/null; then
+    prefix=(setarch "$(uname -m)" -R)
+  fi
+  echo "$name:"
+  "${prefix[@]}" ctest --test-dir "build/$name" -j "$JOBS" --output-on-failure --no-tests=error \
+    >"$log" 2>&1 || { cat "$log"; return 1; }
+  tail -n 3 "$log" | grep 'tests passed'
+}
+
+stage_native() {
+  local failed=0
+  mkdir -p build/logs
+  native_build native-plain -DTREPAK_BUILD_OPS=ON -DTREPAK_PYTHON="$PWD/.venv/bin/python" ||
+    failed=1
+  native_build native-address -DTREPAK_SANITIZE=address,undefined || failed=1
+  native_build native-thread -DTREPAK_SANITIZE=thread || failed=1
+  return "$failed"
+}
+
+stage_pytest() { python -m pytest -q ${PYTEST_ARGS:-}; }
+
+main() {
+  local stages=("$@") failed=() timings=() stage start
+  ((${#stages[@]})) || stages=("${ALL_STAGES[@]}")
+  for stage in "${stages[@]}"; do
+    if [[ " ${ALL_STAGES[*]} " != *" $stage "* ]]; then
+      echo "no stage named $stage; there are: ${ALL_STAGES[*]}" >&2
+      exit 2
+    fi
+  done
+  for stage in "${stages[@]}"; do
+    echo "== $stage"
+    start=$SECONDS
+    if ! "stage_${stage//-/_}" </dev/null; then
+      failed+=("$stage")
+    fi
+    timings+=("$stage $((SECONDS - start)) s")
+  done
+  echo
+  printf -v summary '%s, ' "${timings[@]}"
+  echo "Checked: ${summary%, }"
+  if ((${#failed[@]})); then
+    echo "FAILED: ${failed[*]}"
+    exit 1
+  fi
+  echo "All checks passed."
+}
+
+main "$@"
