@@ -1,0 +1,66 @@
+"""Start, stop and questions about the job: Horovod's own functions, with trepak's settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import horovod.tensorflow as _hvd
+from horovod.tensorflow import (  # noqa: F401
+    ProcessSet,
+    add_process_set,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+
+from trepak.horovod_ext import config
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Initialises Horovod for this process; a second call does nothing.
+
+    Without a launcher (`horovodrun`, `mpirun`) the job has size 1.
+
+    Args:
+        comm: list of ranks, or an mpi4py communicator, that make up the job; all by default.
+        process_sets: ProcessSet objects to register, or "dynamic".
+
+    Raises:
+        ValueError: an unknown TREPAK_ environment variable is set.
+    """
+    config.apply_to_horovod()
+    _hvd.init(comm=comm, process_sets=process_sets)
+
+
+def is_elastic() -> bool:
+    """Tells whether ranks may come and go (`horovodrun --min-np …`)."""
+    import os
+
+    return bool(int(os.environ.get("HOROVOD_ELASTIC", "0")))
+
+
+def dynamic_size(process_set: ProcessSet = global_process_set) -> Any:
+    """Returns the process set's size: an int, or a tensor where it may change between steps."""
+    if is_elastic():
+        return _hvd.size_op(process_set_id=process_set.process_set_id)
+    return process_set.size()

@@ -1,0 +1,83 @@
+"""Every environment variable that trepak reads: its name, default and meaning."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One environment variable.
+
+    Attributes:
+        name: the variable, `TREPAK_…`.
+        default: its value when unset.
+        meaning: one sentence, with the unit.
+    """
+
+    name: str
+    default: str
+    meaning: str
+
+
+KNOBS = (
+    Knob("TREPAK_QUIET", "1", "1 drops TensorFlow's start-up noise, 0 shows it."),
+    Knob(
+        "TREPAK_STALL_SECONDS",
+        "600",
+        "Seconds after which a collective that some rank never entered fails on all ranks; "
+        "0 waits for ever. Raise it if one rank alone does something longer than that.",
+    ),
+    Knob(
+        "TREPAK_CACHE",
+        "~/.cache/trepak",
+        "Folder in which `make setup` keeps the Horovod wheel it built.",
+    ),
+)
+
+
+def value(name: str) -> str:
+    """Returns a knob's value, from the environment or its default.
+
+    Raises:
+        KeyError: no such knob.
+    """
+    defaults = {knob.name: knob.default for knob in KNOBS}
+    return os.environ.get(name, defaults[name])
+
+
+def check_environment(environment: Mapping[str, str] | None = None) -> None:
+    """Checks that no TREPAK_ variable is set that nothing reads, and that numbers are numbers.
+
+    Args:
+        environment: the variables to check; by default those of this process.
+
+    Raises:
+        ValueError: names the variable and the known ones.
+    """
+    environment = os.environ if environment is None else environment
+    known = {knob.name for knob in KNOBS}
+    unknown = sorted(n for n in environment if n.startswith("TREPAK_") and n not in known)
+    if unknown:
+        raise ValueError(
+            f"unknown environment variable {unknown[0]}; trepak knows {', '.join(sorted(known))}."
+        )
+    seconds = environment.get("TREPAK_STALL_SECONDS", "0")
+    if not seconds.isdigit():
+        raise ValueError(f"TREPAK_STALL_SECONDS must be whole seconds, found {seconds!r}.")
+
+
+def apply_to_horovod() -> None:
+    """Hands trepak's settings to Horovod, which reads its own variables when it is initialised.
+
+    A HOROVOD_ variable that the user set stays as it is.
+    """
+    check_environment()
+    seconds = int(value("TREPAK_STALL_SECONDS"))
+    if seconds:
+        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(seconds))
+        # Horovod ignores a shutdown time that is not longer than its warning time (default 60 s).
+        if seconds <= 60:
+            os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", str(max(1, seconds // 2)))

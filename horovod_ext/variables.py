@@ -1,0 +1,89 @@
+"""Keras 3 variables and TensorFlow's, told apart and compared between ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, exchange
+
+
+def tf_variable(variable: Any) -> Any:
+    """Returns the TensorFlow variable behind a Keras variable; anything else as it is."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def key(variable: Any) -> Any:
+    """Returns what identifies a variable in a dict; the same for a Keras variable and its value."""
+    variable = tf_variable(variable)
+    return variable.ref() if hasattr(variable, "ref") else id(variable)
+
+
+def describe(variable: Any) -> list[Any]:
+    """Returns a variable's path (or name), dtype and shape, as JSON-able values."""
+    path = getattr(variable, "path", None) or variable.name
+    dtype = tf.as_dtype(variable.dtype).name
+    return [path, dtype, [None if d is None else int(d) for d in variable.shape]]
+
+
+def _text(described: Sequence[Any] | None) -> str:
+    if described is None:
+        return "no such variable"
+    path, dtype, shape = described
+    return f"{path!r} {dtype} {shape}"
+
+
+def _first_difference(ours: list[Any], theirs: list[Any]) -> tuple[int, Any, Any]:
+    for index in range(max(len(ours), len(theirs))):
+        mine = ours[index] if index < len(ours) else None
+        other = theirs[index] if index < len(theirs) else None
+        if mine != other:
+            return index, mine, other
+    raise AssertionError("the lists are equal")
+
+
+def check_agreement(
+    variables: Sequence[Any],
+    what: str,
+    process_set: basics.ProcessSet = basics.global_process_set,
+    stream: int = 0,
+) -> int:
+    """Checks that all ranks hold the same variables in the same order, and picks a common stream.
+
+    A collective call. A hash of all paths, dtypes and shapes is compared; only where it differs are
+    the descriptions themselves exchanged.
+
+    Args:
+        variables: Keras or TensorFlow variables, in the order in which they will be reduced.
+        what: what they are for, for the message.
+        process_set: the ranks that must agree.
+        stream: this rank's proposal for the number that tells this optimizer's collectives from
+            those of others; the highest proposal is taken.
+
+    Returns:
+        The stream that all ranks use.
+
+    Raises:
+        ValueError: on every rank, naming the first variable that differs, the ranks and the remedy.
+    """
+    described = [describe(variable) for variable in variables]
+    digest = hashlib.sha256(repr(described).encode()).hexdigest()
+    facts = exchange.gather([digest, stream], "variables", process_set)
+    if all(fact[0] == digest for fact in facts):
+        return max(fact[1] for fact in facts)
+
+    everyone = exchange.gather(described, "variables that differ", process_set)
+    ranks = list(process_set.ranks)
+    odd = next(i for i, theirs in enumerate(everyone) if theirs != everyone[0])
+    index, first, other = _first_difference(everyone[0], everyone[odd])
+    raise ValueError(
+        f"rank {ranks[odd]} and rank {ranks[0]} disagree about {what}: variable {index} is "
+        f"{_text(other)} on rank {ranks[odd]} and {_text(first)} on rank {ranks[0]} "
+        f"({len(everyone[odd])} and {len(everyone[0])} variables in all; this is rank "
+        f"{basics.rank()}). Build the same model on every rank: the same layers, in the same order, "
+        "with the same names, shapes and dtypes."
+    )

@@ -1,0 +1,1 @@
+"""Keras models and data that trepak trains, measures and shows."""

@@ -1,0 +1,1 @@
+"""Commands: training examples, benches and the trepak command line."""

@@ -1,0 +1,153 @@
+"""The callback that keeps ranks together: equal weights, equal numbers of steps, equal state."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, exchange
+from trepak.horovod_ext.broadcasting import broadcast_variables
+from trepak.horovod_ext.failures import raising_collective_failures
+from trepak.horovod_ext.variables import check_agreement, key
+from trepak.tf_plugins.distributed_optimizer import is_distributed
+from trepak.tf_plugins.epoch_limit import EpochLimit
+from trepak.tf_plugins.state_average import average_state
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+    """Starts all ranks from one rank's weights and optimizer state, and keeps them in step.
+
+    Beyond Horovod's callback of this name:
+
+    - it copies before the first step, so that the first step counts, and by position;
+    - ranks agree on the number of steps per epoch: the smallest of all (uneven shards end cleanly);
+    - non-trainable state (BatchNorm's moving statistics) is averaged over the ranks before
+      validation, saving and the end of each epoch;
+    - a lost rank raises HorovodInternalError out of `fit`.
+    """
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+        """Makes the callback.
+
+        Args:
+            root_rank: the rank whose values are copied.
+            device: the device to copy on; "" lets TensorFlow choose.
+            local_variables: a variable, or a list of them, that each rank keeps its own of.
+
+        Raises:
+            ValueError: `local_variables` holds something else.
+        """
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.broadcast_done = False
+        self._local: set[Any] = set()
+        self._limit = EpochLimit()
+        self._state_is_averaged = False
+        single = isinstance(local_variables, keras.Variable | tf.Variable)
+        for variable in [local_variables] if single else local_variables or []:
+            self.register_local_var(variable)
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves a Keras or TensorFlow variable out of the broadcast.
+
+        Raises:
+            ValueError: `var` is something else.
+        """
+        if not isinstance(var, keras.Variable | tf.Variable):
+            raise ValueError(f"local variables must be Keras or TF variables, got {type(var)!r}.")
+        self._local.add(key(var))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Copies the weights, agrees on the steps and makes lost ranks raise."""
+        self._state_is_averaged = False
+        self._check_optimizer()
+        self._broadcast()
+        self._agree_on_steps()
+        if not getattr(self.model.train_function, "_trepak_raises", False):
+            function = raising_collective_failures("training")(self.model.train_function)
+            function._trepak_raises = True
+            self.model.train_function = function
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Notes that the state moves again."""
+        self._state_is_averaged = False
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Copies the weights of a model that was not built before; ends an epoch that must end."""
+        self._broadcast()
+        self._limit.after_batch(self.model, batch)
+        steps = self._limit.batches or self.params.get("steps")
+        if steps and batch + 1 >= steps:
+            self._average()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Averages the state before validation, where the end of the epoch was not foreseen."""
+        if self._limit.batches is None and self.model.optimizer is not None:
+            self._average()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Averages the state if nothing has yet; lets training go on into the next epoch."""
+        self._limit.after_epoch(self.model)
+        self._average()
+
+    def _check_optimizer(self) -> None:
+        if basics.size() > 1 and not is_distributed(self.model.optimizer):
+            warnings.warn(
+                "the model's optimizer is not distributed: every rank trains for itself. Wrap it: "
+                "model.compile(optimizer=hvd.DistributedOptimizer(optimizer), …).",
+                stacklevel=2,
+            )
+
+    def _broadcast(self) -> None:
+        optimizer = self.model.optimizer
+        if self.broadcast_done or not self.model.built:
+            return
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        variables = [*self.model.weights, *(optimizer.variables if optimizer is not None else ())]
+        shared = [v for v in variables if key(v) not in self._local]
+        check_agreement(shared, "the variables of the model and its optimizer")
+        with tf.device(self.device):
+            broadcast_variables(shared, self.root_rank)
+        self.broadcast_done = True
+
+    def _agree_on_steps(self) -> None:
+        """Limits every rank's epochs to the fewest steps that any rank has data for."""
+        steps = exchange.gather(self.params.get("steps"), "steps per epoch")
+        self._limit.batches = None
+        if None in steps:
+            if len(steps) > 1:
+                warnings.warn(
+                    f"rank {steps.index(None)} does not know its number of batches per epoch; if "
+                    "it differs between ranks, training will stall. Pass steps_per_epoch to fit(), "
+                    "or wrap the dataset in hvd.even_batches().",
+                    stacklevel=2,
+                )
+            return
+        fewest, most = min(steps), max(steps)
+        self._limit.batches = fewest
+        if fewest == most:
+            return
+        per_execution = self.model.steps_per_execution
+        self._limit.batches = fewest // per_execution * per_execution
+        if not self._limit.batches:
+            raise ValueError(
+                f"rank {steps.index(fewest)} has {fewest} batches per epoch, fewer than "
+                f"steps_per_execution={per_execution}. Give it more data or lower "
+                "steps_per_execution."
+            )
+        if basics.rank() == 0:
+            print(
+                f"trepak: ranks have {fewest} to {most} batches per epoch (rank "
+                f"{steps.index(fewest)} the fewest); every rank runs {self._limit.batches}.",
+                flush=True,
+            )
+
+    def _average(self) -> None:
+        if self.model.built and not self._state_is_averaged:
+            average_state(self.model)
+            self._state_is_averaged = True

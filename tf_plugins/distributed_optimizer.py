@@ -1,0 +1,188 @@
+"""DistributedOptimizer: any Keras 3 optimizer, applying gradients reduced over all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from trepak.horovod_ext.failures import collective_failures
+from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
+from trepak.tf_plugins.bsp import BSP
+from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
+from trepak.tf_plugins.sync import SyncModel
+from trepak.tf_plugins.tracing import reject_xla
+
+
+class Distribution:
+    """What a distributed optimizer knows beyond Keras: its sync model, reducer and accumulator.
+
+    Kept in one object so that a LossScaleOptimizer and the optimizer inside it can share it.
+    """
+
+    def __init__(
+        self, sync: SyncModel, reducer: GradientReducer, accumulator: GradientAccumulator | None
+    ) -> None:
+        """Bundles the three."""
+        self.sync = sync
+        self.reducer = reducer
+        self.accumulator = accumulator
+        # Set while a LossScaleOptimizer around the optimizer has taken over the reduction.
+        self.outer: Any = None
+
+    def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns the gradients to apply in this step; see `SyncModel.combine`."""
+        reject_xla()
+        return self.sync.combine(self.reducer, grads, variables)
+
+
+class DistributedMixin:
+    """Overrides `apply`, which `fit`, `train_on_batch` and custom loops all end in.
+
+    Mixed in front of an optimizer's own class. Reducing there, once per real step, puts clipping,
+    weight decay, EMA and constraints after the reduction, where they act alike on all ranks.
+    """
+
+    _trepak: Distribution
+    _accumulating: Any = None  # variables of the Keras accumulation step being traced
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        """Reduces the gradients over all ranks and applies them; see `keras.Optimizer.apply`."""
+        grads = list(grads)
+        if self._trepak.outer not in (None, self) or not grads:
+            super().apply(grads, trainable_variables)  # type: ignore[misc]
+            return
+        variables = self._variables_of(grads, trainable_variables)
+        with collective_failures("reducing gradients"):
+            if self._trepak.accumulator is not None:
+                self._trepak.accumulator.step(
+                    grads,
+                    variables,
+                    lambda sums: self._reduce_and_apply(sums, variables),
+                    self._skip_step,
+                )
+            else:
+                self._reduce_and_apply(grads, variables)
+
+    def _variables_of(self, grads: list[Any], variables: Any) -> list[Any]:
+        """Returns the variables of the gradients; builds the optimizer, outside any tf.cond."""
+        if variables is None:
+            if not self.built:  # type: ignore[attr-defined]
+                raise ValueError(
+                    "apply() got no variables and the optimizer is not built. Pass "
+                    "trainable_variables, or call optimizer.build(variables) first."
+                )
+            variables = self._trainable_variables  # type: ignore[attr-defined]
+        variables = list(variables)
+        if len(grads) != len(variables):
+            raise ValueError(f"got {len(grads)} gradients for {len(variables)} variables.")
+        if not self.built:  # type: ignore[attr-defined]
+            with keras.name_scope(self.name):  # type: ignore[attr-defined]
+                self.build(variables)  # type: ignore[attr-defined]
+        return variables
+
+    def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
+        if not getattr(self, "gradient_accumulation_steps", None):
+            grads = self._trepak.combine(grads, variables)
+        super().apply(grads, variables)  # type: ignore[misc]
+
+    def _skip_step(self) -> None:
+        self._iterations.assign_add(1)  # type: ignore[attr-defined]
+
+    # With `gradient_accumulation_steps`, Keras sums gradients inside apply() and clips the mean in
+    # the pass that ends a step, and only there: that is where the one reduction belongs.
+
+    def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> None:
+        self._accumulating = None
+        if getattr(self, "gradient_accumulation_steps", None):
+            self._accumulating = list(trainable_variables)
+            self._trepak.reducer.agree(self._accumulating)
+        super()._backend_apply_gradients(grads, trainable_variables)  # type: ignore[misc]
+
+    def _clip_gradients(self, grads: Any) -> Any:
+        if self._accumulating is not None:
+            grads = self._trepak.combine(grads, self._accumulating)
+        return super()._clip_gradients(grads)  # type: ignore[misc]
+
+    def register_local_var(self, var: Any) -> None:
+        """Keeps a variable local to this rank: its gradients are not reduced, only scaled.
+
+        Args:
+            var: a Keras or TensorFlow variable.
+        """
+        self._trepak.reducer.register_local(var)
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Tells whether an optimizer, or the one inside a LossScaleOptimizer, is distributed."""
+    return isinstance(optimizer, DistributedMixin)
+
+
+def distributed_class(cls: type, distribution: Distribution, mixin: type) -> type:
+    """Returns a subclass of an optimizer class that reduces, under the same name.
+
+    Saved files name the class, so they must find the plain one again, with or without trepak.
+    """
+    public = getattr(keras.optimizers, cls.__name__, None) is cls
+    module = "keras.optimizers" if public else cls.__module__
+    attributes = {"_trepak": distribution, "__module__": module, "__doc__": cls.__doc__}
+    return type(cls.__name__, (mixin, cls), attributes)
+
+
+def distribute(
+    optimizer: Any,
+    name: str | None,
+    options: ReduceOptions,
+    backward_passes_per_step: int,
+    average_aggregated_gradients: bool,
+    sync: SyncModel | None,
+) -> Any:
+    """Makes an optimizer distributed, in place: its state, schedule and settings stay.
+
+    Returns:
+        The same object, whose class is now a distributed subclass of its own.
+
+    Raises:
+        TypeError: not a Keras 3 optimizer, or `sync` is not a sync model.
+        ValueError: already distributed, or options that exclude each other.
+    """
+    from trepak.tf_plugins import loss_scale
+
+    _check(optimizer, backward_passes_per_step, sync)
+    accumulator = None
+    if backward_passes_per_step > 1:
+        accumulator = GradientAccumulator(backward_passes_per_step, average_aggregated_gradients)
+    reducer = GradientReducer(options, name or f"Distributed{type(optimizer).__name__}")
+    distribution = Distribution(sync or BSP(), reducer, accumulator)
+    loss_scale.watch()
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return loss_scale.distribute(optimizer, distribution)
+    optimizer.__class__ = distributed_class(type(optimizer), distribution, DistributedMixin)
+    return optimizer
+
+
+def _check(optimizer: Any, backward_passes_per_step: int, sync: SyncModel | None) -> None:
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise TypeError(
+            f"DistributedOptimizer wraps a keras.optimizers.Optimizer, got {type(optimizer)!r}. "
+            "Optimizers of tf.compat.v1 and tf_keras are not Keras 3's."
+        )
+    if is_distributed(optimizer):
+        raise ValueError(
+            f"optimizer {optimizer.name!r} is distributed already (DistributedOptimizer changes "
+            "it in place); wrap it once."
+        )
+    if sync is not None and not isinstance(sync, SyncModel):
+        raise TypeError(f"sync must be a trepak sync model such as trepak.BSP(), got {sync!r}.")
+    if backward_passes_per_step < 1:
+        raise ValueError(
+            f"backward_passes_per_step must be at least 1, got {backward_passes_per_step}."
+        )
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if backward_passes_per_step > 1 and inner.gradient_accumulation_steps:
+        raise ValueError(
+            "backward_passes_per_step and the optimizer's gradient_accumulation_steps "
+            f"({inner.gradient_accumulation_steps}) exclude each other: both sum gradients over "
+            "passes. Use one of them."
+        )

@@ -1,0 +1,203 @@
+"""Elastic training: state that survives ranks coming and going, on Keras 3."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
+
+from trepak.horovod_ext import basics
+from trepak.horovod_ext.broadcasting import broadcast_object, broadcast_variables
+from trepak.horovod_ext.failures import collective_failures
+from trepak.horovod_ext.variables import check_agreement, tf_variable
+from trepak.tf_plugins.epoch_limit import EpochLimit
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a training function so that it starts again when ranks are lost or added.
+
+    Before each start the state is synchronized from rank 0; after a failed collective it is first
+    restored to its last commit. `func` must make no collective call before it uses its state.
+
+    Args:
+        func: takes a state as first argument.
+    """
+
+    @functools.wraps(func)
+    def training(state: Any, *args: Any, **kwargs: Any) -> Any:
+        with collective_failures("training elastically"):
+            return func(state, *args, **kwargs)
+
+    return run_fn(training, _reset)
+
+
+def _reset() -> None:
+    basics.shutdown()
+    basics.init()
+
+
+class TensorFlowState(ObjectState):
+    """State made of TensorFlow or Keras variables, and of further attributes."""
+
+    def __init__(self, variables: Sequence[Any] | None = None, **kwargs: Any) -> None:
+        """Saves the variables' present values as the first commit.
+
+        Args:
+            variables: what to track, in the same order on every rank.
+            kwargs: further attributes to synchronize, e.g. `epoch=0`.
+
+        Raises:
+            ValueError: no variables.
+        """
+        if not variables:
+            raise ValueError("TensorFlowState needs the variables to track.")
+        self.variables = [tf_variable(v) for v in variables]
+        self._saved: list[Any] = []
+        self._save_variables()
+        super().__init__(bcast_object=broadcast_object, get_rank=basics.rank, **kwargs)
+
+    def save(self) -> None:
+        """Commits the values in this rank's memory."""
+        self._save_variables()
+        super().save()
+
+    def restore(self) -> None:
+        """Goes back to the last commit."""
+        for variable, value in zip(self.variables, self._saved, strict=True):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Takes rank 0's values on all ranks, and commits them; a collective call.
+
+        Raises:
+            ValueError: the ranks track different variables.
+        """
+        check_agreement(self.variables, "the variables of the elastic state")
+        broadcast_variables(self.variables, root_rank=0)
+        self._save_variables()
+        super().sync()
+
+    def _save_variables(self) -> None:
+        self._saved = [tf.identity(variable) for variable in self.variables]
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """State made of a Keras model, its optimizer, and further attributes."""
+
+    def __init__(
+        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+    ) -> None:
+        """Saves the present values as the first commit.
+
+        Args:
+            model: a built Keras model.
+            optimizer: its optimizer; by default the one it was compiled with.
+            backend: accepted for Horovod scripts; unused.
+            kwargs: further attributes to synchronize, e.g. `epoch=0, batch=0`.
+
+        Raises:
+            ValueError: the model is not built, or there is no optimizer.
+        """
+        if not model.built:
+            raise ValueError("the model must be built first: run model.build(input_shape).")
+        optimizer = optimizer or model.optimizer
+        if optimizer is None:
+            raise ValueError("pass the optimizer, or compile the model with one.")
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        self.model = model
+        self.optimizer = optimizer
+        super().__init__([*model.weights, *optimizer.variables], **kwargs)
+
+
+class KerasState(TensorFlowKerasState):
+    """State made of a Keras model, its optimizer, and further attributes."""
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        """See `TensorFlowKerasState`."""
+        super().__init__(model, optimizer=optimizer, **kwargs)
+
+
+class CommitStateCallback(keras.callbacks.Callback):
+    """Commits a state every few batches and at the end of each epoch."""
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        """Makes the callback.
+
+        Args:
+            state: the state to commit.
+            batches_per_commit: batches between two commits.
+        """
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Starts counting anew, so that all ranks count alike after a reset."""
+        self.batches_remaining = self.batches_per_commit
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Commits, where it is due."""
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.state.commit()
+            self.batches_remaining = self.batches_per_commit
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Commits."""
+        self.state.commit()
+
+
+class UpdateBatchStateCallback(keras.callbacks.Callback):
+    """Keeps `state.batch` at the batches done in this epoch, 0 between epochs.
+
+    The first epoch after a reset is shortened by the batches that it had done already.
+    """
+
+    def __init__(self, state: Any) -> None:
+        """Makes the callback; `state` has an attribute `batch`."""
+        super().__init__()
+        self.state = state
+        self._done_before = 0
+        self._limit = EpochLimit()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Shortens an epoch that was begun before a reset."""
+        self._done_before = self.state.batch
+        steps = self.params.get("steps")
+        self._limit.batches = max(1, steps - self._done_before) if steps else None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Counts the batch."""
+        self.state.batch = self._done_before + batch + 1
+        self._limit.after_batch(self.model, batch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Starts the next epoch's count."""
+        self._limit.after_epoch(self.model)
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(keras.callbacks.Callback):
+    """Keeps `state.epoch` at the epochs done since the job began, over all resets."""
+
+    def __init__(self, state: Any) -> None:
+        """Makes the callback; `state` has an attribute `epoch`."""
+        super().__init__()
+        self.state = state
+        self.initial_epoch = state.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Notes the epochs done before: Keras counts from 0 after each reset."""
+        self.initial_epoch = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Counts the epoch as done."""
+        self.state.epoch = self.initial_epoch + epoch + 1

@@ -1,0 +1,175 @@
+"""Learning-rate schedule and warm-up callbacks, for Keras 3's `learning_rate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from trepak.horovod_ext import basics
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):
+    """Sets the learning rate to `initial_lr * multiplier` between two epochs.
+
+    With `staircase` the multiplier is asked once per epoch, with whole epochs; without, before each
+    batch, with `epoch + batch / steps_per_epoch`.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        """Makes the callback.
+
+        Args:
+            initial_lr: learning rate at the start of training.
+            multiplier: a function of the epoch, or a number m, which means m ** (epoch - start).
+            start_epoch: first epoch in which the rate is set.
+            end_epoch: epoch from which on it is left alone; None for never.
+            staircase: once per epoch, or before every batch.
+            momentum_correction: scale the momentum by new / old rate for the batch in which the
+                rate changes (section 2.3 of "Accurate, Large Minibatch SGD").
+            steps_per_epoch: batches per epoch, where Keras does not know them.
+
+        Raises:
+            ValueError: `initial_lr` is None.
+        """
+        super().__init__()
+        if initial_lr is None:
+            raise ValueError("initial_lr is required: the learning rate at the start of training.")
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = 0
+        self._restore_momentum: float | None = None
+        if callable(multiplier):
+            self.multiplier = multiplier
+        else:
+            factor = float(multiplier)
+            self.multiplier = lambda epoch: factor ** (epoch - start_epoch)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Finds out the number of batches per epoch, if it is needed.
+
+        Raises:
+            ValueError: it is needed and unknown.
+            TypeError: the optimizer's learning rate is a schedule, which cannot be set.
+        """
+        optimizer = self._optimizer()
+        if not isinstance(optimizer._learning_rate, keras.Variable):
+            raise TypeError(
+                f"{type(self).__name__} sets the learning rate, but the optimizer's is a schedule: "
+                "give the optimizer a number, or leave the callback out."
+            )
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = self.params.get("steps")
+            if not self.steps_per_epoch:
+                raise ValueError(
+                    f"{type(self).__name__} does not know the number of batches per epoch; pass "
+                    "steps_per_epoch."
+                )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Notes the epoch."""
+        self.current_epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Sets the rate, where it is due."""
+        ended = self.end_epoch is not None and self.current_epoch >= self.end_epoch
+        if self.current_epoch < self.start_epoch or ended:
+            return
+        if self.staircase:
+            if batch == 0:
+                self._adjust(self.current_epoch)
+        else:
+            assert self.steps_per_epoch is not None
+            self._adjust(self.current_epoch + batch / self.steps_per_epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Sets the momentum back that the batch's change of rate corrected."""
+        if self._restore_momentum is not None:
+            self._optimizer().momentum = self._restore_momentum
+            self._restore_momentum = None
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Logs the learning rate as `lr`."""
+        if logs is not None:
+            logs["lr"] = float(self._optimizer().learning_rate)
+
+    def _optimizer(self) -> Any:
+        optimizer = self.model.optimizer
+        return getattr(optimizer, "inner_optimizer", optimizer)
+
+    def _adjust(self, epoch: float) -> None:
+        optimizer = self._optimizer()
+        old = float(optimizer.learning_rate)
+        new = self.initial_lr * self.multiplier(epoch)
+        optimizer.learning_rate = new
+        # Keras 3 keeps momentum as a number that is traced into the step, so correcting it works
+        # in a run_eagerly model only; a compiled step goes on with the momentum it was traced with.
+        if self.momentum_correction and self.model.run_eagerly and old > 0:
+            momentum = getattr(optimizer, "momentum", None)
+            if isinstance(momentum, float) and momentum > 0:
+                self._restore_momentum = momentum
+                optimizer.momentum = momentum * new / old
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Raises the learning rate from `initial_lr / size` to `initial_lr` over the first epochs.
+
+    lr(epoch) = initial_lr / size * (epoch * (size - 1) / warmup_epochs + 1), as in "Accurate, Large
+    Minibatch SGD: Training ImageNet in 1 Hour" (section 2.2).
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        """Makes the callback.
+
+        Args:
+            initial_lr: learning rate at the end of the warm-up.
+            warmup_epochs: epochs that the warm-up lasts.
+            momentum_correction: see `LearningRateScheduleCallback`.
+            steps_per_epoch: batches per epoch, where Keras does not know them.
+            verbose: 1 prints a line on rank 0 when the warm-up is over.
+        """
+
+        def multiplier(epoch: float) -> float:
+            # A batch earlier, so that the rate at an epoch's end is a round number.
+            assert self.steps_per_epoch is not None
+            epoch += 1.0 / self.steps_per_epoch
+            size = basics.size()
+            return (epoch * (size - 1) / warmup_epochs + 1) / size
+
+        super().__init__(
+            initial_lr,
+            multiplier,
+            end_epoch=warmup_epochs,
+            staircase=False,
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+        )
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Logs the learning rate, and says when the warm-up is over."""
+        super().on_epoch_end(epoch, logs)
+        if self.verbose and epoch == (self.end_epoch or 0) - 1 and basics.rank() == 0:
+            rate = float(self._optimizer().learning_rate)
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")

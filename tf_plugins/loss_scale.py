@@ -1,0 +1,89 @@
+"""Loss scaling over several ranks: reduce the scaled gradients first, then judge them.
+
+Keras' LossScaleOptimizer skips a step if this process's gradients hold an inf or nan. Ranks that
+judge for themselves would part ways, and wait for each other for ever. Judged after the reduction,
+one rank's inf is every rank's inf.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trepak.horovod_ext import collectives
+from trepak.tf_plugins.distributed_optimizer import (
+    Distribution,
+    DistributedMixin,
+    distributed_class,
+)
+
+_LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
+
+
+class DistributedLossScaleMixin(DistributedMixin):
+    """Reduces scaled gradients, so that finiteness is checked alike on all ranks."""
+
+    def _inner_accumulates(self) -> bool:
+        return bool(self.inner_optimizer.gradient_accumulation_steps)  # type: ignore[attr-defined]
+
+    def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
+        if self._inner_accumulates():
+            self._trepak.reducer.agree(variables)
+        else:
+            grads = self._trepak.combine(grads, variables)
+        # Past DistributedMixin: the reduction is done, or left to the inner optimizer.
+        super(DistributedMixin, self).apply(grads, variables)  # type: ignore[misc]
+
+    def check_finite(self, grads: Any) -> Any:
+        """Tells, alike on all ranks, whether every gradient is finite; a bool scalar."""
+        finite = super().check_finite(grads)  # type: ignore[misc]
+        reducer = self._trepak.reducer
+        if not self._inner_accumulates() or not reducer.takes_part():
+            return finite
+        # The gradients of a pass that only accumulates are not reduced, so the verdict is.
+        verdict = collectives.allreduce(
+            tf.cast(finite, tf.int32),
+            op=collectives.Min,
+            name=reducer.collective_name("finite"),
+            ignore_name_scope=True,
+            process_set=reducer.options.process_set,
+        )
+        return tf.equal(verdict, 1)
+
+    def _skip_step(self) -> None:
+        self.inner_optimizer._iterations.assign_add(1)  # type: ignore[attr-defined]
+
+
+def distribute(optimizer: Any, distribution: Distribution) -> Any:
+    """Makes a LossScaleOptimizer reduce in place of the optimizer inside it; returns it."""
+    inner = optimizer.inner_optimizer
+    distribution.outer = optimizer
+    if inner.gradient_accumulation_steps:
+        # Keras accumulates inside the inner optimizer: its last pass is where the reduction goes.
+        if not isinstance(inner, DistributedMixin):
+            inner.__class__ = distributed_class(type(inner), distribution, DistributedMixin)
+    optimizer.__class__ = distributed_class(
+        type(optimizer), distribution, DistributedLossScaleMixin
+    )
+    return optimizer
+
+
+@functools.cache
+def watch() -> None:
+    """Sees to it that a LossScaleOptimizer made around a distributed optimizer takes over from it.
+
+    `model.compile()` makes one by itself under the mixed_float16 policy; there is no other place to
+    learn of it before the first step.
+    """
+    plain_init = _LossScaleOptimizer.__init__
+
+    @functools.wraps(plain_init)
+    def init(self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        plain_init(self, inner_optimizer, *args, **kwargs)
+        if isinstance(inner_optimizer, DistributedMixin) and not isinstance(self, DistributedMixin):
+            distribute(self, inner_optimizer._trepak)
+
+    _LossScaleOptimizer.__init__ = init

@@ -1,0 +1,55 @@
+"""Averages what training changes without gradients, such as BatchNorm's moving statistics."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, collectives, exchange
+from trepak.horovod_ext.failures import collective_failures
+from trepak.horovod_ext.variables import tf_variable
+
+
+def average_state(
+    model: Any, process_set: basics.ProcessSet = basics.global_process_set
+) -> list[str]:
+    """Averages a model's non-trainable floating-point weights over the ranks.
+
+    A collective call. Random seeds are never touched, nor are integers; weights that are equal on
+    all ranks already (a frozen layer's) keep their very bits. Moving averages are linear in the
+    batches seen, so averaging now and then equals averaging in every step.
+
+    Args:
+        model: a built Keras model.
+        process_set: the ranks that take part.
+
+    Returns:
+        The paths of the variables that differed.
+
+    Raises:
+        HorovodInternalError: a rank has left the job.
+    """
+    if process_set.size() == 1 or not process_set.included():
+        return []
+    weights = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    prints = exchange.gather(
+        [zlib.crc32(np.ascontiguousarray(w.numpy()).view(np.uint8)) for w in weights],
+        "fingerprints of non-trainable weights",
+        process_set,
+    )
+    different = [w for w, *seen in zip(weights, *prints, strict=True) if len(set(seen)) > 1]
+    if not different:
+        return []
+    with collective_failures("averaging non-trainable weights"):
+        # In float32, so that half-precision state does not lose bits on the way.
+        averaged = collectives.grouped_allreduce(
+            [tf.cast(tf_variable(w), tf.float32) for w in different],
+            op=collectives.Average,
+            process_set=process_set,
+        )
+    for weight, value in zip(different, averaged, strict=True):
+        weight.assign(tf.cast(value, weight.dtype))
+    return [weight.path for weight in different]

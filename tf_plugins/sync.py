@@ -1,0 +1,27 @@
+"""When ranks synchronize: the interface that every synchronization model implements."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+from trepak.horovod_ext.gradient_reducer import GradientReducer
+
+
+class SyncModel(abc.ABC):
+    """Decides what becomes of the gradients of one step; passed as `sync=` to an optimizer."""
+
+    @abc.abstractmethod
+    def combine(
+        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Returns the gradients that this rank applies in this step.
+
+        Called once per real step, while the step's tf.function is traced, or eagerly.
+
+        Args:
+            reducer: reduces gradients over the ranks.
+            grads: this rank's gradients: tensors, IndexedSlices or None.
+            variables: the variables that they belong to.
+        """

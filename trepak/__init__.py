@@ -1,0 +1,57 @@
+"""trepak: distributed training of Keras 3 and TensorFlow models on Horovod.
+
+`import trepak as hvd` stands in for `import horovod.tensorflow as hvd`. Names are loaded when first
+used: importing trepak itself loads nothing, prints nothing and initialises nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "horovod_ext.basics": (
+        "ProcessSet add_process_set ccl_built cross_rank cross_size cuda_built ddl_built "
+        "global_process_set gloo_built gloo_enabled init is_homogeneous is_initialized local_rank "
+        "local_size mpi_built mpi_enabled mpi_threads_supported nccl_built rank "
+        "remove_process_set rocm_built shutdown size start_timeline stop_timeline"
+    ),
+    "horovod_ext.collectives": (
+        "Adasum Average Compression Max Min Product Sum allgather allreduce alltoall barrier "
+        "broadcast check_num_rank_power_of_2 gpu_available grouped_allgather grouped_allreduce "
+        "grouped_reducescatter handle_average_backwards_compatibility join local_rank_op "
+        "local_size_op process_set_included_op rank_op reducescatter size_op"
+    ),
+    "horovod_ext.broadcasting": (
+        "allgather_object broadcast_ broadcast_global_variables broadcast_object "
+        "broadcast_object_fn broadcast_variables"
+    ),
+    "tf_plugins.wrappers": "DistributedOptimizer PartialDistributedOptimizer",
+    "tf_plugins.distributed_tape": "DistributedGradientTape PartialDistributedGradientTape",
+    "tf_plugins.model_loading": "load_model",
+    "tf_plugins.sync": "SyncModel",
+    "tf_plugins.bsp": "BSP",
+    "tf_plugins.state_average": "average_state",
+    "tf_plugins.even_batches": "even_batches",
+    "tf_plugins.sync_batch_norm": "SyncBatchNormalization",
+}
+_HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
+_MODULES = ("callbacks", "elastic", "keras", "ops")
+
+__all__ = [*sorted(_HOME), *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"trepak.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'trepak' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"trepak.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

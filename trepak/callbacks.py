@@ -1,0 +1,15 @@
+"""trepak's Keras callbacks."""
+
+from trepak.tf_plugins.broadcast_callback import BroadcastGlobalVariablesCallback
+from trepak.tf_plugins.learning_rate_callbacks import (
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+)
+from trepak.tf_plugins.metric_callback import MetricAverageCallback
+
+__all__ = [
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
