@@ -10,14 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trepak.ops.build_info import BuildInfo, build_info
+    from trepak.ops.build_info import BuildInfo, get_build_info
     from trepak.ops.loader import load
 
-__all__ = ["BuildInfo", "build_info", "load"]
+__all__ = ["BuildInfo", "get_build_info", "load"]
 
 _HOMES = {
     "BuildInfo": "trepak.ops.build_info",
-    "build_info": "trepak.ops.build_info",
+    "get_build_info": "trepak.ops.build_info",
     "load": "trepak.ops.loader",
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trepak.ops.loader import load
 
-__all__ = ["BuildInfo", "build_info"]
+__all__ = ["BuildInfo", "get_build_info"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BuildInfo:
     build_type: str
 
 
-def build_info() -> BuildInfo:
+def get_build_info() -> BuildInfo:
     """Returns the facts that the native library reports about itself.
 
     Raises:

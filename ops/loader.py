@@ -101,6 +101,13 @@ def _check_version(module: ModuleType, path: Path, running: str) -> None:
     """Checks what the library says of itself: a file name can lie (copied, renamed)."""
     import tensorflow as tf
 
+    if not hasattr(module, "trepak_build_info"):
+        # TensorFlow gives an op to the first library that registers it.
+        raise ImportError(
+            f"{path} brings no ops: either it is not trepak's native library, or another copy of "
+            "it has been loaded in this process. Use one trepak installation per process.",
+            path=str(path),
+        )
     # The first call may come from inside a tf.function, where the op would yield symbolic strings.
     with tf.init_scope():
         keys, values = module.trepak_build_info()
