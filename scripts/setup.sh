@@ -213,6 +213,9 @@ install_horovod() {
     work=$(mktemp -d "$CACHE/.building.XXXXXX")
     # shellcheck disable=SC2064
     trap "rm -rf '$work'" EXIT
+    # The caller's own HOROVOD_… settings are not in the key, so they must not get into the wheel.
+    # shellcheck disable=SC2046
+    unset $(compgen -e HOROVOD_)
     build_horovod "$work"
     # One rename: the cache holds the whole wheel or none. If another set-up was faster, its wheel
     # stays.
