@@ -46,15 +46,10 @@ def broadcast_variables(
     if process_set.size() == 1 or not tensors:
         return None
 
-    # All at once in one function, so that Horovod's cycles are shared by all the variables.
-    @tf.function
-    def copy() -> None:
+    with collective_failures(f"broadcasting {len(tensors)} variables from rank {root_rank}"):
         for index, variable in enumerate(tensors):
             name = f"trepak_broadcast_{index}"
-            variable.assign(_hvd.broadcast(variable, root_rank, name, True, process_set))
-
-    with collective_failures(f"broadcasting {len(tensors)} variables from rank {root_rank}"):
-        copy()
+            variable.assign(_hvd.broadcast(variable, root_rank, name, process_set=process_set))
     return None
 
 

@@ -73,6 +73,7 @@ def _explain_mismatch(what: str, name: str | None, value: Any, process_set: Any)
 
 def _collective(function: _F) -> _F:
     @functools.wraps(function)
+    @tf.autograph.experimental.do_not_convert  # nothing here depends on a tensor's value
     def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         tensor = _as_input(tensor)
         if not tf.executing_eagerly():

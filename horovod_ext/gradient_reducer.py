@@ -115,7 +115,6 @@ class GradientReducer:
             ValueError: the ranks' variables differ.
         """
         self.agree(variables)
-        options = self.options
         reduced = [self._densified(grad) for grad in grads]
         if not self.takes_part():
             return reduced
@@ -129,7 +128,9 @@ class GradientReducer:
                 shared.append(index)
         dense = [i for i in shared if not isinstance(reduced[i], tf.IndexedSlices)]
         for number, group in enumerate(self._grouped(dense, reduced, variables)):
-            for index, tensor in zip(group, self._reduce_dense(group, reduced, number), strict=True):
+            for index, tensor in zip(
+                group, self._reduce_dense(group, reduced, number), strict=True
+            ):
                 reduced[index] = tensor
         for index in shared:
             if isinstance(reduced[index], tf.IndexedSlices):

@@ -73,8 +73,8 @@ def check_versions(tensorflow: str, keras: str) -> None:
     wanted = ".".join(map(str, SUPPORTED_TENSORFLOW))
     if _numbers(tensorflow) != SUPPORTED_TENSORFLOW:
         raise ImportError(
-            f"trepak needs TensorFlow {wanted}, found {tensorflow}. Its native code and Horovod are "
-            f"compiled against one minor version of TensorFlow. Install it with "
+            f"trepak needs TensorFlow {wanted}, found {tensorflow}: its native code and Horovod "
+            f"are compiled against one minor version of TensorFlow. Install it with "
             f"`pip install 'tensorflow-cpu=={wanted}.*'` and rebuild with `make setup`."
         )
     if _numbers(keras) < SUPPORTED_KERAS:

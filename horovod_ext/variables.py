@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,18 +24,25 @@ def key(variable: Any) -> Any:
     return variable.ref() if hasattr(variable, "ref") else id(variable)
 
 
-def describe(variable: Any) -> list[Any]:
-    """Returns a variable's path (or name), dtype and shape, as JSON-able values."""
-    path = getattr(variable, "path", None) or variable.name
+def describe(variable: Any, named: bool = True) -> list[Any]:
+    """Returns a variable's layer and name, dtype and shape, as JSON-able values.
+
+    Of the path only the last two parts are kept, without Keras' automatic numbers: a rank that
+    loaded its model, or built another before, has `dense_3/kernel` where the others have
+    `sequential/dense/kernel`.
+    """
+    path = (getattr(variable, "path", None) or variable.name).split(":")[0]
+    parts = [re.sub(r"_\d+$", "", part) for part in path.split("/")[-2:]]
     dtype = tf.as_dtype(variable.dtype).name
-    return [path, dtype, [None if d is None else int(d) for d in variable.shape]]
+    shape = [None if d is None else int(d) for d in variable.shape]
+    return ["/".join(parts) if named else "", dtype, shape]
 
 
 def _text(described: Sequence[Any] | None) -> str:
     if described is None:
         return "no such variable"
     path, dtype, shape = described
-    return f"{path!r} {dtype} {shape}"
+    return f"{path or 'optimizer state'!r} {dtype} {shape}"
 
 
 def _first_difference(ours: list[Any], theirs: list[Any]) -> tuple[int, Any, Any]:
@@ -51,10 +59,11 @@ def check_agreement(
     what: str,
     process_set: basics.ProcessSet = basics.global_process_set,
     stream: int = 0,
+    unnamed: Sequence[Any] = (),
 ) -> int:
     """Checks that all ranks hold the same variables in the same order, and picks a common stream.
 
-    A collective call. A hash of all paths, dtypes and shapes is compared; only where it differs are
+    A collective call. A hash of all names, dtypes and shapes is compared; only where it differs are
     the descriptions themselves exchanged.
 
     Args:
@@ -63,6 +72,8 @@ def check_agreement(
         process_set: the ranks that must agree.
         stream: this rank's proposal for the number that tells this optimizer's collectives from
             those of others; the highest proposal is taken.
+        unnamed: further variables, of which dtype and shape alone are compared (an optimizer's:
+            their names hold the full paths of the model's).
 
     Returns:
         The stream that all ranks use.
@@ -71,6 +82,7 @@ def check_agreement(
         ValueError: on every rank, naming the first variable that differs, the ranks and the remedy.
     """
     described = [describe(variable) for variable in variables]
+    described += [describe(variable, named=False) for variable in unnamed]
     digest = hashlib.sha256(repr(described).encode()).hexdigest()
     facts = exchange.gather([digest, stream], "variables", process_set)
     if all(fact[0] == digest for fact in facts):
@@ -84,6 +96,6 @@ def check_agreement(
         f"rank {ranks[odd]} and rank {ranks[0]} disagree about {what}: variable {index} is "
         f"{_text(other)} on rank {ranks[odd]} and {_text(first)} on rank {ranks[0]} "
         f"({len(everyone[odd])} and {len(everyone[0])} variables in all; this is rank "
-        f"{basics.rank()}). Build the same model on every rank: the same layers, in the same order, "
-        "with the same names, shapes and dtypes."
+        f"{basics.rank()}). Build the same model on every rank: the same layers, in the same "
+        "order, with the same names, shapes and dtypes."
     )

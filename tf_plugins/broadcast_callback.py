@@ -13,7 +13,7 @@ from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.failures import raising_collective_failures
 from trepak.horovod_ext.variables import check_agreement, key
 from trepak.tf_plugins.distributed_optimizer import is_distributed
-from trepak.tf_plugins.epoch_limit import EpochLimit
+from trepak.tf_plugins.epoch_limit import EpochLimit, in_lockstep
 from trepak.tf_plugins.state_average import average_state
 
 
@@ -23,7 +23,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     Beyond Horovod's callback of this name:
 
     - it copies before the first step, so that the first step counts, and by position;
-    - ranks agree on the number of steps per epoch: the smallest of all (uneven shards end cleanly);
+    - ranks agree on the number of steps per epoch: the smallest of all (uneven shards end cleanly).
+      Where one does not know it beforehand, they agree before every step, at the price of a small
+      exchange;
     - non-trainable state (BatchNorm's moving statistics) is averaged over the ranks before
       validation, saving and the end of each epoch;
     - a lost rank raises HorovodInternalError out of `fit`.
@@ -66,11 +68,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._state_is_averaged = False
         self._check_optimizer()
         self._broadcast()
-        self._agree_on_steps()
-        if not getattr(self.model.train_function, "_trepak_raises", False):
-            function = raising_collective_failures("training")(self.model.train_function)
-            function._trepak_raises = True
-            self.model.train_function = function
+        known = self._agree_on_steps()
+        plain = getattr(self.model.train_function, "_trepak_plain", self.model.train_function)
+        function: Any = plain if known else in_lockstep(plain, self.model.steps_per_execution)
+        function = raising_collective_failures("training")(function)
+        function._trepak_plain = plain
+        self.model.train_function = function
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes that the state moves again."""
@@ -108,30 +111,28 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             return
         if optimizer is not None and not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        variables = [*self.model.weights, *(optimizer.variables if optimizer is not None else ())]
-        shared = [v for v in variables if key(v) not in self._local]
-        check_agreement(shared, "the variables of the model and its optimizer")
+        weights = [v for v in self.model.weights if key(v) not in self._local]
+        state = list(optimizer.variables) if optimizer is not None else []
+        check_agreement(weights, "the variables of the model", unnamed=state)
+        shared = weights + [v for v in state if key(v) not in self._local]
         with tf.device(self.device):
             broadcast_variables(shared, self.root_rank)
         self.broadcast_done = True
 
-    def _agree_on_steps(self) -> None:
-        """Limits every rank's epochs to the fewest steps that any rank has data for."""
+    def _agree_on_steps(self) -> bool:
+        """Limits every rank's epochs to the fewest steps that any rank has data for.
+
+        Returns:
+            Whether all ranks know their number of steps; if not, nothing is limited.
+        """
         steps = exchange.gather(self.params.get("steps"), "steps per epoch")
         self._limit.batches = None
         if None in steps:
-            if len(steps) > 1:
-                warnings.warn(
-                    f"rank {steps.index(None)} does not know its number of batches per epoch; if "
-                    "it differs between ranks, training will stall. Pass steps_per_epoch to fit(), "
-                    "or wrap the dataset in hvd.even_batches().",
-                    stacklevel=2,
-                )
-            return
+            return len(steps) == 1
         fewest, most = min(steps), max(steps)
         self._limit.batches = fewest
         if fewest == most:
-            return
+            return True
         per_execution = self.model.steps_per_execution
         self._limit.batches = fewest // per_execution * per_execution
         if not self._limit.batches:
@@ -146,6 +147,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 f"{steps.index(fewest)} the fewest); every rank runs {self._limit.batches}.",
                 flush=True,
             )
+        return True
 
     def _average(self) -> None:
         if self.model.built and not self._state_is_averaged:

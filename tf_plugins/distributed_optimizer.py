@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from trepak.horovod_ext.failures import collective_failures
 from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
@@ -47,6 +48,7 @@ class DistributedMixin:
     _trepak: Distribution
     _accumulating: Any = None  # variables of the Keras accumulation step being traced
 
+    @tf.autograph.experimental.do_not_convert  # may be called from a user's tf.function
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         """Reduces the gradients over all ranks and applies them; see `keras.Optimizer.apply`."""
         grads = list(grads)
@@ -104,6 +106,18 @@ class DistributedMixin:
         if self._accumulating is not None:
             grads = self._trepak.combine(grads, self._accumulating)
         return super()._clip_gradients(grads)  # type: ignore[misc]
+
+    @property
+    def iterations(self) -> Any:
+        """The passes applied so far, as in Horovod; inside a real step, the steps before it.
+
+        Adam's bias correction and the like depend on the latter: n summed passes are one step.
+        """
+        passes = super().iterations  # type: ignore[misc]
+        accumulator = self._trepak.accumulator
+        if accumulator is not None and accumulator.ending_step:
+            return keras.ops.floor_divide(passes, accumulator.passes)
+        return passes
 
     def register_local_var(self, var: Any) -> None:
         """Keeps a variable local to this rank: its gradients are not reduced, only scaled.

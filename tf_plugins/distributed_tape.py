@@ -25,6 +25,8 @@ class DistributedTape(tf.GradientTape):
         """Keeps a source local to this rank: its gradient is not reduced, only scaled."""
         self._local.append(source)
 
+    # AutoGraph would otherwise convert all that is called here, in seconds, to the same code.
+    @tf.autograph.experimental.do_not_convert
     def gradient(
         self,
         target: Any,
@@ -70,6 +72,7 @@ class DistributedTape(tf.GradientTape):
         return local, shared
 
 
+@tf.autograph.experimental.do_not_convert
 def DistributedGradientTape(  # noqa: N802  (Horovod's name)
     gradtape: tf.GradientTape,
     device_dense: str = "",
@@ -131,6 +134,7 @@ def _tape_reducer(options: ReduceOptions, local: Sequence[Any]) -> GradientReduc
     return _tape_reducers[kind]
 
 
+@tf.autograph.experimental.do_not_convert
 def PartialDistributedGradientTape(  # noqa: N802  (Horovod's name)
     gradtape: tf.GradientTape, *args: Any, local_layers: Any = None, **kwargs: Any
 ) -> Any:

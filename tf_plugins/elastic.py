@@ -78,7 +78,7 @@ class TensorFlowState(ObjectState):
         Raises:
             ValueError: the ranks track different variables.
         """
-        check_agreement(self.variables, "the variables of the elastic state")
+        check_agreement([], "the variables of the elastic state", unnamed=self.variables)
         broadcast_variables(self.variables, root_rank=0)
         self._save_variables()
         super().sync()

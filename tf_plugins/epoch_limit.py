@@ -1,8 +1,12 @@
-"""Ends an epoch of `fit` early without ending the training."""
+"""Ends an epoch of `fit` early without ending the training, or on all ranks together."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
+
+from trepak.horovod_ext import exchange
 
 
 class _EndOfEpoch:
@@ -35,3 +39,21 @@ class EpochLimit:
         """Call at the end of an epoch; lets training go on if only the epoch was to end."""
         if model.stop_training is _END_OF_EPOCH:
             model.stop_training = False
+
+
+def in_lockstep(train_function: Callable[[Any], Any], steps: int) -> Callable[[Any], Any]:
+    """Wraps a model's train function so that an epoch ends where the first rank has no more data.
+
+    Args:
+        train_function: what Keras calls with an iterator over batches.
+        steps: batches that one call takes (steps_per_execution).
+    """
+
+    def step(iterator: Any) -> Any:
+        batches = list(itertools.islice(iterator, steps))
+        fewest = min(exchange.gather(len(batches), "batches at hand"))
+        if not fewest:
+            raise StopIteration  # as Keras' own function does at the end of the data
+        return train_function(batches[:fewest])
+
+    return step

@@ -25,6 +25,7 @@ class GradientAccumulator:
         """
         self.passes = passes
         self.average = average
+        self.ending_step = False  # while `apply` is traced: the optimizer then counts real steps
         self.counter: Any = None  # int32 scalar: passes summed since the last real step
         self._sums: list[Any] = []
 
@@ -51,7 +52,12 @@ class GradientAccumulator:
 
         def end_step() -> tf.Tensor:
             scale = 1.0 / self.passes if self.average else 1.0
-            apply([None if s is None else s.value() * tf.cast(scale, s.dtype) for s in self._sums])
+            sums = [None if s is None else s.value() * tf.cast(scale, s.dtype) for s in self._sums]
+            self.ending_step = True
+            try:
+                apply(sums)
+            finally:
+                self.ending_step = False
             for total in self._sums:
                 if total is not None:
                     total.assign(tf.zeros_like(total))

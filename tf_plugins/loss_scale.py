@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from trepak.horovod_ext import collectives
 from trepak.tf_plugins.distributed_optimizer import (
-    Distribution,
     DistributedMixin,
+    Distribution,
     distributed_class,
 )
 
@@ -53,6 +53,11 @@ class DistributedLossScaleMixin(DistributedMixin):
         )
         return tf.equal(verdict, 1)
 
+    @property
+    def iterations(self) -> Any:
+        """The inner optimizer's count."""
+        return self.inner_optimizer.iterations  # type: ignore[attr-defined]
+
     def _skip_step(self) -> None:
         self.inner_optimizer._iterations.assign_add(1)  # type: ignore[attr-defined]
 
@@ -61,10 +66,9 @@ def distribute(optimizer: Any, distribution: Distribution) -> Any:
     """Makes a LossScaleOptimizer reduce in place of the optimizer inside it; returns it."""
     inner = optimizer.inner_optimizer
     distribution.outer = optimizer
-    if inner.gradient_accumulation_steps:
-        # Keras accumulates inside the inner optimizer: its last pass is where the reduction goes.
-        if not isinstance(inner, DistributedMixin):
-            inner.__class__ = distributed_class(type(inner), distribution, DistributedMixin)
+    # The inner optimizer shares the distribution: it counts steps, and accumulates gradients.
+    if not isinstance(inner, DistributedMixin):
+        inner.__class__ = distributed_class(type(inner), distribution, DistributedMixin)
     optimizer.__class__ = distributed_class(
         type(optimizer), distribution, DistributedLossScaleMixin
     )

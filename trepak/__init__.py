@@ -34,7 +34,6 @@ _EXPORTS = {
     "tf_plugins.sync": "SyncModel",
     "tf_plugins.bsp": "BSP",
     "tf_plugins.state_average": "average_state",
-    "tf_plugins.even_batches": "even_batches",
     "tf_plugins.sync_batch_norm": "SyncBatchNormalization",
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}

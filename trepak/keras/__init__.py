@@ -36,7 +36,6 @@ from trepak.horovod_ext.collectives import Average, Compression, Sum, barrier, j
 from trepak.keras import callbacks, elastic
 from trepak.tf_plugins.bsp import BSP
 from trepak.tf_plugins.distributed_tape import DistributedGradientTape
-from trepak.tf_plugins.even_batches import even_batches
 from trepak.tf_plugins.keras_values import allgather, allreduce, broadcast, reducescatter
 from trepak.tf_plugins.model_loading import load_model
 from trepak.tf_plugins.state_average import average_state
@@ -69,7 +68,6 @@ __all__ = [
     "cuda_built",
     "ddl_built",
     "elastic",
-    "even_batches",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

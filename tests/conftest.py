@@ -1,0 +1,108 @@
+"""Starts real multi-process jobs for the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKERS = Path(__file__).parent / "workers"
+
+# 2 cores carry up to 4 ranks: one thread each, and ranks that wait give their core away.
+JOB_ENVIRONMENT = {
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "2",
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "TREPAK_STALL_SECONDS": "60",
+    "PYTHONPATH": str(WORKERS),
+}
+
+
+@dataclass
+class Job:
+    """What a finished job left: exit code, output, and per rank the outcome of each case."""
+
+    code: int
+    output: str
+    ranks: list[dict[str, Any]]
+
+    def check(self) -> None:
+        """Fails with every rank's failed cases, or with the output if the job broke off."""
+        failed = [
+            f"rank {rank}, {name}:\n{result['error']}"
+            for rank, results in enumerate(self.ranks)
+            for name, result in results.items()
+            if not result["ok"]
+        ]
+        assert not failed, "\n".join(failed)
+        assert self.code == 0, self.output[-6000:]
+
+
+def horovodrun(np: int, gloo: bool) -> list[str]:
+    launcher = str(Path(sys.executable).parent / "horovodrun")
+    return [launcher, *(["--gloo"] if gloo else []), "-np", str(np), "-H", f"localhost:{np}"]
+
+
+def start(
+    command: list[str], out: Path, env: dict[str, str] | None = None, **kwargs: Any
+) -> subprocess.Popen[str]:
+    """Starts a command with the job's environment; `out` is where its ranks write."""
+    out.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, **JOB_ENVIRONMENT, "OUT": str(out), **(env or {})}
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        **kwargs,
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
+    """Waits for a started job; ends it with all its processes when the time is over."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        output, _ = process.communicate()
+        return 124, output + f"\nended after {seconds} s"
+    return process.returncode, output
+
+
+def run_job(
+    worker: str,
+    out: Path,
+    np: int = 2,
+    gloo: bool = False,
+    arguments: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+    seconds: float = 280,
+) -> Job:
+    """Runs tests/workers/<worker>.py on `np` ranks under horovodrun."""
+    command = [*horovodrun(np, gloo), sys.executable, str(WORKERS / f"{worker}.py"), *arguments]
+    code, output = finish(start(command, out, env), seconds)
+    files = [out / f"{rank}.json" for rank in range(np)]
+    ranks = [json.loads(f.read_text()) if f.exists() else {} for f in files]
+    return Job(code, output, ranks)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Returns `run_job` with a folder of its own for each call."""
+
+    def run(worker: str, **kwargs: Any) -> Job:
+        return run_job(worker, tmp_path_factory.mktemp(worker), **kwargs)
+
+    return run

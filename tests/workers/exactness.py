@@ -1,0 +1,280 @@
+"""n ranks with batches of b must take the steps that one process takes with batches of n·b."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import harness
+import keras
+import numpy as np
+import tensorflow as tf
+
+import trepak
+import trepak.keras as hvd
+
+STEPS, BATCH = 20, 4
+RTOL, ATOL = 1e-5, 1e-6
+
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "sgd": lambda **k: keras.optimizers.SGD(0.05, **k),
+    "momentum": lambda **k: keras.optimizers.SGD(0.05, momentum=0.9, **k),
+    "adam": lambda **k: keras.optimizers.Adam(0.01, **k),
+    "adamw": lambda **k: keras.optimizers.AdamW(0.01, **k),
+}
+
+
+def dense_model() -> Any:
+    return keras.Sequential(
+        [
+            keras.Input((6,)),
+            keras.layers.Dense(8, activation="tanh"),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def embedding_model() -> Any:
+    layers = [keras.Input((5,), dtype="int32"), keras.layers.Embedding(30, 4)]
+    return keras.Sequential([*layers, keras.layers.Flatten(), keras.layers.Dense(3)])
+
+
+class UnusedModel(keras.Model):
+    """A model one of whose variables gets no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = keras.layers.Dense(8, activation="tanh")
+        self.unused = keras.layers.Dense(7)
+        self.last = keras.layers.Dense(3)
+
+    def build(self, shape: Any) -> None:
+        self.first.build(shape)
+        self.unused.build(shape)
+        self.last.build((shape[0], 8))
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.first(x))
+
+
+def unused_model() -> Any:
+    model = UnusedModel()
+    model.build((None, 6))
+    return model
+
+
+class CustomStep(keras.Model):
+    """A model with a train_step of its own."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(x, training=True) - y))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+def custom_step_model() -> Any:
+    inputs = keras.Input((6,))
+    hidden = keras.layers.Dense(8, activation="tanh")(inputs)
+    return CustomStep(inputs, keras.layers.Dense(3)(hidden))
+
+
+def data(passes: int, sparse: bool) -> tuple[Any, Any]:
+    """Returns x, y as [steps, passes, rank, batch, …]: one process takes a step's whole block."""
+    rng = np.random.default_rng(7)
+    shape = (STEPS, passes, hvd.size(), BATCH)
+    if sparse:
+        x = rng.integers(0, 30, (*shape, 5)).astype("int32")
+    else:
+        x = rng.normal(size=(*shape, 6)).astype("float32")
+    return x, rng.normal(size=(*shape, 3)).astype("float32")
+
+
+def fit(model: Any, x: Any, y: Any, batch: int) -> None:
+    model.fit(x, y, batch_size=batch, shuffle=False, verbose=0)
+
+
+def fit_on_batches(model: Any, x: Any, y: Any, batch: int) -> None:
+    for begin in range(0, len(x), batch):
+        model.train_on_batch(x[begin : begin + batch], y[begin : begin + batch])
+
+
+def custom_loop(model: Any, x: Any, y: Any, batch: int) -> None:
+    optimizer = model.optimizer
+
+    @tf.function
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        grads = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+    for begin in range(0, len(x), batch):
+        step(tf.constant(x[begin : begin + batch]), tf.constant(y[begin : begin + batch]))
+
+
+def dense_loop(model: Any, x: Any, y: Any, batch: int) -> None:
+    """A custom loop that makes the one process' gradients dense; the ranks' optimizer does so."""
+
+    @tf.function
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        grads = tape.gradient(loss, model.trainable_variables)
+        if batch != BATCH:
+            grads = [tf.convert_to_tensor(grad) for grad in grads]
+        model.optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+    for begin in range(0, len(x), batch):
+        step(tf.constant(x[begin : begin + batch]), tf.constant(y[begin : begin + batch]))
+
+
+def tape_loop(model: Any, x: Any, y: Any, batch: int) -> None:
+    """A custom loop in which the tape reduces, and the optimizer is the plain one."""
+
+    @tf.function
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        if batch == BATCH:  # a rank of the job, not the one process it is compared with
+            tape = hvd.DistributedGradientTape(tape)
+        grads = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+    for begin in range(0, len(x), batch):
+        step(tf.constant(x[begin : begin + batch]), tf.constant(y[begin : begin + batch]))
+
+
+def train(
+    optimizer: Any,
+    share: int | None,
+    model_of: Callable[[], Any] = dense_model,
+    loop: Callable[..., None] = fit,
+    passes: int = 1,
+    policy: str = "float32",
+    whole_passes: bool = False,
+    compile_options: dict[str, Any] | None = None,
+) -> list[Any]:
+    """Trains from fixed weights on one rank's share, or (None) on everything; returns weights.
+
+    `whole_passes` says that the one process takes all passes of a step as one batch, too.
+    """
+    keras.utils.set_random_seed(3)
+    keras.config.set_dtype_policy(policy)
+    model = model_of()
+    keras.config.set_dtype_policy("float32")
+    model.compile(optimizer, loss="mse", jit_compile=False, **(compile_options or {}))
+    x, y = data(passes, model_of is embedding_model)
+    batch = BATCH
+    if share is None:
+        batch *= hvd.size() * (passes if whole_passes else 1)
+    else:
+        x, y = x[:, :, share], y[:, :, share]
+    flat = [np.reshape(a, (-1, a.shape[-1])) for a in (x, y)]
+    loop(model, *flat, batch)
+    return [np.asarray(w) for w in model.get_weights()]
+
+
+def compare(
+    optimizer_of: Callable[[], Any],
+    wrap: Callable[[Any], Any] = hvd.DistributedOptimizer,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    **options: Any,
+) -> float:
+    """Trains both ways and compares; returns the largest deviation over the tolerance."""
+    reference = train(optimizer_of(), None, **options)
+    mine = train(wrap(optimizer_of()), hvd.rank(), **options)
+    everyone = [hvd.allgather(w.reshape(1, -1)).numpy() for w in mine]
+    for gathered in everyone:
+        for other in gathered[1:]:
+            assert other.tobytes() == gathered[0].tobytes(), "ranks hold different weights"
+    for ours, theirs in zip(mine, reference, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
+    return max(
+        float(np.max(np.abs(a - b) / (atol + rtol * np.abs(b))))
+        for a, b in zip(mine, reference, strict=True)
+    )
+
+
+def loss_scaled(optimizer: Any) -> Any:
+    return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=1024.0)
+
+
+def wrap(**options: Any) -> Callable[[Any], Any]:
+    return lambda optimizer: hvd.DistributedOptimizer(optimizer, **options)
+
+
+# Feature → (options of the optimizer, options of compare())
+FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "clipnorm": ({"clipnorm": 0.05}, {}),
+    "global_clipnorm": ({"global_clipnorm": 0.1}, {}),
+    "clipvalue": ({"clipvalue": 0.02}, {}),
+    "ema": ({"use_ema": True, "ema_overwrite_frequency": 7}, {}),
+    "weight_decay": ({"weight_decay": 0.01}, {}),
+    "accumulation": ({"gradient_accumulation_steps": 2}, {"passes": 2}),
+    "backward_passes": (
+        {},
+        {
+            "passes": 2,
+            "whole_passes": True,
+            "wrap": wrap(backward_passes_per_step=2, average_aggregated_gradients=True),
+        },
+    ),
+    "predivide": ({}, {"wrap": wrap(gradient_predivide_factor=2.0)}),
+    "groups": ({}, {"wrap": wrap(groups=2)}),
+    "sparse": ({}, {"model_of": embedding_model}),
+    "sparse_as_dense": (
+        {},
+        # Keras' Adam treats sparse and dense gradients differently, so both sides are dense.
+        {"model_of": embedding_model, "wrap": wrap(sparse_as_dense=True), "loop": dense_loop},
+    ),
+    "none_gradients": ({}, {"model_of": unused_model}),
+    "custom_train_step": ({}, {"model_of": custom_step_model}),
+    "train_on_batch": ({}, {"loop": fit_on_batches}),
+    "custom_loop": ({}, {"loop": custom_loop}),
+    "steps_per_execution": ({}, {"compile_options": {"steps_per_execution": 4}}),
+    "sync_bsp": ({}, {"wrap": wrap(sync=trepak.BSP())}),
+}
+
+
+def add_matrix() -> None:
+    """Registers optimizer × feature; $EXACTNESS_OPTIMIZERS narrows the optimizers."""
+    chosen = os.environ.get("EXACTNESS_OPTIMIZERS", " ".join(OPTIMIZERS)).split()
+    for name in chosen:
+        for feature, (settings, options) in FEATURES.items():
+
+            def one(name: str = name, settings: Any = settings, options: Any = options) -> float:
+                return compare(lambda: OPTIMIZERS[name](**settings), **options)
+
+            harness.CASES[f"{name}-{feature}"] = one
+        harness.CASES[f"{name}-loss_scale"] = lambda name=name: compare(
+            lambda: loss_scaled(OPTIMIZERS[name]())
+        )
+        harness.CASES[f"{name}-loss_scale_backward_passes"] = lambda name=name: compare(
+            lambda: loss_scaled(OPTIMIZERS[name]()),
+            passes=2,
+            whole_passes=True,
+            wrap=wrap(backward_passes_per_step=2, average_aggregated_gradients=True),
+        )
+        harness.CASES[f"{name}-loss_scale_accumulation"] = lambda name=name: compare(
+            lambda: loss_scaled(OPTIMIZERS[name](gradient_accumulation_steps=2)), passes=2
+        )
+        harness.CASES[f"{name}-tape"] = lambda name=name: compare(
+            OPTIMIZERS[name], wrap=lambda optimizer: optimizer, loop=tape_loop
+        )
+        # 11 bits of mantissa in every step's gradients: relative error 2**-11 per gradient.
+        harness.CASES[f"{name}-fp16"] = lambda name=name: compare(
+            OPTIMIZERS[name], wrap=wrap(compression=hvd.Compression.fp16), rtol=5e-3, atol=5e-3
+        )
+
+
+add_matrix()
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,40 @@
+"""Every optimizer of keras.optimizers, distributed, against one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import exactness
+import harness
+import keras
+
+# These divide by a root of tiny second moments, or take a sign: rounding grows beyond float32's.
+LOOSE = {"Adafactor", "Adadelta", "Lion", "Lamb", "Muon"}
+
+
+def classes() -> list[Any]:
+    found = []
+    for name in sorted(vars(keras.optimizers)):
+        cls = getattr(keras.optimizers, name)
+        base = keras.optimizers.Optimizer
+        if isinstance(cls, type) and issubclass(cls, base) and cls is not base:
+            found.append(cls)
+    return found
+
+
+def check(cls: Any) -> float:
+    def make() -> Any:
+        if cls is keras.optimizers.LossScaleOptimizer:
+            return cls(keras.optimizers.Adam())
+        return cls()
+
+    rtol, atol = (1e-3, 1e-4) if cls.__name__ in LOOSE else (exactness.RTOL, exactness.ATOL)
+    return exactness.compare(make, rtol=rtol, atol=atol)
+
+
+harness.CASES.clear()  # those of exactness
+for optimizer_class in classes():
+    harness.CASES[optimizer_class.__name__] = lambda cls=optimizer_class: check(cls)
+
+if __name__ == "__main__":
+    harness.main()
