@@ -1,0 +1,67 @@
+"""BSP: n ranks train as one process, on every launcher; the cases are in tests/workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+# All optimizers × features on all four jobs takes half an hour: that is `make soak`. Here each job
+# runs the whole row of features for one optimizer.
+JOBS = [(2, False, "momentum"), (2, True, "adamw"), (3, False, "adam"), (3, True, "sgd")]
+OPTIMIZERS = ["sgd", "momentum", "adam", "adamw"]
+FEATURES = 23
+
+
+def name(np: int, gloo: bool) -> str:
+    return f"{'gloo' if gloo else 'mpi'}-{np}"
+
+
+@pytest.mark.parametrize(
+    ("np", "gloo", "optimizer"), JOBS, ids=[f"{name(n, g)}-{o}" for n, g, o in JOBS]
+)
+def test_exactness(job: Any, np: int, gloo: bool, optimizer: str) -> None:
+    outcome = job("exactness", np=np, gloo=gloo, env={"EXACTNESS_OPTIMIZERS": optimizer})
+    outcome.check()
+    assert [len(results) for results in outcome.ranks] == [FEATURES] * np
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+@pytest.mark.parametrize("np", [2, 3])
+def test_exactness_of_every_combination(job: Any, np: int, gloo: bool) -> None:
+    outcome = job("exactness", np=np, gloo=gloo, seconds=2900)
+    outcome.check()
+    assert [len(results) for results in outcome.ranks] == [FEATURES * len(OPTIMIZERS)] * np
+
+
+def test_every_keras_optimizer(job: Any) -> None:
+    outcome = job("optimizers", np=2)
+    outcome.check()
+    assert len(outcome.ranks[0]) >= 12
+
+
+@pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
+@pytest.mark.parametrize("worker", ["features", "training", "bad_input"])
+def test_promises(job: Any, worker: str, np: int, gloo: bool) -> None:
+    outcome = job(worker, np=np, gloo=gloo)
+    outcome.check()
+    counts = {len(results) for results in outcome.ranks}
+    assert len(counts) == 1 and counts.pop() >= 12, outcome.output[-3000:]
+
+
+@pytest.mark.parametrize("worker", ["features", "training"])
+def test_one_process_without_a_launcher(tmp_path: Any, worker: str) -> None:
+    """Size 1: everything works, and nothing waits for anyone."""
+    import json
+    import sys
+
+    from conftest import WORKERS, finish, start
+
+    command = [sys.executable, str(WORKERS / f"{worker}.py")]
+    code, output = finish(start(command, tmp_path), 250)
+    assert code == 0, output[-3000:]
+    results = json.loads((tmp_path / "0.json").read_text())
+    failed = {case: r["error"] for case, r in results.items() if not r["ok"]}
+    assert len(results) >= 12 and not failed, failed

@@ -1,0 +1,69 @@
+"""A rank that is killed: the job ends soon, and says who died."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import WORKERS, finish, horovodrun, start
+
+LIMIT = 10.0  # seconds from the kill to the end of the job
+
+
+def wait_for(paths: list[Path], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not all(path.exists() and path.read_text() for path in paths):
+        assert time.monotonic() < deadline, f"{paths} did not appear"
+        time.sleep(0.05)
+
+
+def kill_one(tmp_path: Path, gloo: bool, loop: str, rank: int) -> tuple[int, str, float, float]:
+    """Kills a rank in training; returns exit code, output, seconds until the end, and when."""
+    command = [*horovodrun(3, gloo), sys.executable, str(WORKERS / "victim.py"), loop]
+    process = start(command, tmp_path)
+    try:
+        wait_for([tmp_path / f"pid.{r}" for r in range(3)])
+    except AssertionError as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError(finish(process, 10)[1][-3000:]) from error
+    os.kill(int((tmp_path / f"pid.{rank}").read_text()), signal.SIGKILL)
+    killed, wall = time.monotonic(), time.time()
+    code, output = finish(process, 60)
+    return code, output, time.monotonic() - killed, wall
+
+
+def nothing_is_left(tmp_path: Path) -> None:
+    for path in tmp_path.glob("pid.*"):
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{path.read_text()}").exists():
+            assert time.monotonic() < deadline, f"{path.name} is still running"
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_mpi_ends_the_job_and_names_the_rank(tmp_path: Path, rank: int) -> None:
+    code, output, seconds, _ = kill_one(tmp_path, gloo=False, loop="fit", rank=rank)
+    assert code != 0
+    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    assert re.search(rf"process rank {rank} .*signal 9", output), output[-3000:]
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("loop", ["fit", "eager_loop"])
+def test_gloo_survivors_raise_horovod_internal_error(tmp_path: Path, loop: str) -> None:
+    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=1)
+    assert code != 0
+    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    assert re.search(r"Process name: 1\s+Exit code: 137", output), output[-3000:]
+    for survivor in (0, 2):
+        caught = json.loads((tmp_path / f"{survivor}.json").read_text())["caught"]
+        assert caught, output[-3000:]
+        assert caught["time"] - killed_at < LIMIT
+        assert f"rank {survivor}" in caught["error"] and "trepak.elastic" in caught["error"]
+    nothing_is_left(tmp_path)

@@ -1,0 +1,72 @@
+"""Trains until a rank is killed; survivors write what they caught to $OUT/<rank>.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import trepak.keras as hvd
+
+OUT = Path(os.environ["OUT"])
+
+
+def data() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(4096, 6)).astype("float32"), rng.normal(size=(4096, 3))
+
+
+class Announce(keras.callbacks.Callback):
+    """Writes this rank's process number once training is under way."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 5:
+            (OUT / f"pid.{hvd.rank()}").write_text(str(os.getpid()))
+        time.sleep(0.01)
+
+
+def fit(model: Any) -> None:
+    x, y = data()
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Announce()]
+    model.fit(x, y, batch_size=8, epochs=100, verbose=0, callbacks=callbacks)
+
+
+def eager_loop(model: Any) -> None:
+    x, y = data()
+    x, y = tf.constant(x[:8]), tf.constant(y[:8], tf.float32)
+    announce = Announce()
+    for step in range(10**6):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x) - y))
+        model.optimizer.apply(
+            tape.gradient(loss, model.trainable_variables), model.trainable_variables
+        )
+        announce.on_train_batch_end(step)
+
+
+def main() -> None:
+    # The Gloo launcher ends the survivors with SIGTERM at once; they shall have their say first.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hvd.init()
+    layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
+    model = keras.Sequential(layers)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+    caught = {}
+    try:
+        {"fit": fit, "eager_loop": eager_loop}[sys.argv[1]](model)
+    except hvd.elastic.HorovodInternalError as error:
+        caught = {"ok": True, "error": str(error), "time": time.time()}
+    (OUT / f"{hvd.rank()}.json").write_text(json.dumps({"caught": caught}))
+    sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()
