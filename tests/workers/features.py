@@ -144,7 +144,8 @@ def reduces_once_per_real_step() -> Any:
             model = small_model(hvd.DistributedOptimizer(optimizer, **options))
             x, y = some_data(64)
             model.fit(x, y, batch_size=8, verbose=0)
-            assert len(seen) == 2, f"8 passes, 4 per step, but {len(seen)} reductions"
+            expected = 2 if hvd.size() > 1 else 0
+            assert len(seen) == expected, f"8 passes, 4 per step, but {len(seen)} reductions"
     finally:
         trepak.horovod_ext.collectives.grouped_allreduce = original
 
@@ -174,7 +175,7 @@ def local_layers() -> Any:
     first = hvd.allgather(np.reshape(model.weights[0], (1, -1))).numpy()
     last = hvd.allgather(np.reshape(model.weights[-2], (1, -1))).numpy()
     assert first[0].tobytes() == first[-1].tobytes()
-    assert last[0].tobytes() != last[-1].tobytes()
+    assert hvd.size() == 1 or last[0].tobytes() != last[-1].tobytes()
 
 
 @case
@@ -239,6 +240,8 @@ def sync_batch_norm_normalizes_as_one() -> Any:
 @case
 def process_sets() -> Any:
     """The ranks of a set train together; a rank outside keeps its own gradients."""
+    if hvd.size() == 1:
+        return
     v = tf.Variable([0.0])
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), process_set=LOWER)
     optimizer.apply([tf.constant([float(hvd.rank() + 1)])], [v])
@@ -298,4 +301,5 @@ def join_ends_uneven_loops() -> Any:
 
 
 if __name__ == "__main__":
-    harness.main(process_sets=[LOWER])
+    # A set of all ranks is the global one: Horovod takes no second.
+    harness.main(process_sets=[LOWER] if _SIZE > 1 else None)

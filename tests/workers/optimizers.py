@@ -26,6 +26,9 @@ def check(cls: Any) -> float:
     def make() -> Any:
         if cls is keras.optimizers.LossScaleOptimizer:
             return cls(keras.optimizers.Adam())
+        if cls is keras.optimizers.MultiOptimizer:
+            biases = {".*bias": keras.optimizers.SGD(0.05)}
+            return cls(keras.optimizers.OptimizerMap(keras.optimizers.Adam(), biases))
         return cls()
 
     rtol, atol = (1e-3, 1e-4) if cls.__name__ in LOOSE else (exactness.RTOL, exactness.ATOL)
