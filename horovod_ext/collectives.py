@@ -60,12 +60,25 @@ def _description(value: Any) -> Any:
     return f"{tensor.dtype.name} {tensor.shape.as_list()}"
 
 
-def _explain_mismatch(what: str, name: str | None, value: Any, process_set: Any) -> ValueError:
+class RankMismatchError(tf.errors.FailedPreconditionError, ValueError):
+    """Ranks passed different dtypes, shapes, roots or ops to one collective.
+
+    Also the error that TensorFlow raises for it, so that code which catches that goes on working.
+    """
+
+    def __init__(self, message: str) -> None:
+        """Makes the error."""
+        super().__init__(None, None, message)
+
+
+def _explain_mismatch(
+    what: str, name: str | None, value: Any, process_set: Any
+) -> RankMismatchError:
     """Asks every rank what it passed: Horovod fails a mismatch on all of them, naming none."""
     everyone = exchange.gather(_description(value), "mismatch", process_set)
     ranks = process_set.ranks
     passed = "; ".join(f"rank {r} passed {d}" for r, d in zip(ranks, everyone, strict=True))
-    return ValueError(
+    return RankMismatchError(
         f"rank {basics.rank()}: {what} of {name or 'an unnamed tensor'!r} got different inputs: "
         f"{passed}. Pass the same dtype and shape (and root_rank and op) on every rank."
     )
@@ -110,7 +123,7 @@ def grouped_allreduce(tensors: Sequence[Any], *args: Any, **kwargs: Any) -> list
     # Mixed in one call, Horovod 0.28.1 gives slices the dense_shape of another tensor.
     dense = [i for i in range(len(tensors)) if i not in set(sparse)]
     reduced: list[Any] = [None] * len(tensors)
-    for indices in (dense, sparse):
+    for indices in (sparse, dense):  # what slices do not support is refused before any collective
         part = _dense_grouped_allreduce([tensors[i] for i in indices], *args, **kwargs)
         for index, tensor in zip(indices, part, strict=True):
             reduced[index] = tensor

@@ -14,6 +14,12 @@ from trepak.horovod_ext.failures import collective_failures
 _SEPARATOR = b"\0"  # JSON text never holds this byte
 
 
+def is_possible() -> bool:
+    """Tells whether an exchange can be made here: not while a TensorFlow 1 style graph is built."""
+    with tf.init_scope():
+        return tf.executing_eagerly()
+
+
 def gather(fact: Any, tag: str, process_set: ProcessSet = global_process_set) -> list[Any]:
     """Gathers one JSON-able fact from every rank of a process set.
 

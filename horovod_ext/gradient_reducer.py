@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, collectives
+from trepak.horovod_ext import basics, collectives, exchange
 from trepak.horovod_ext.variables import check_agreement, key
 
 
@@ -92,7 +92,10 @@ class GradientReducer:
         shared = tuple(v for v in variables if not self.is_local(v))
         known = tuple(key(v) for v in shared)
         # Elastic ranks join later, when this graph is long traced: their state's sync() checks.
-        if known in self._agreed or basics.is_elastic() or not self.options.process_set.included():
+        # A TensorFlow 1 style graph has no eager world around it to check in.
+        if known in self._agreed or basics.is_elastic() or not exchange.is_possible():
+            return
+        if not self.options.process_set.included():
             return
         self._stream = check_agreement(
             shared, "the variables to train", self.options.process_set, self._stream

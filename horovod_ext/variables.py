@@ -19,9 +19,14 @@ def tf_variable(variable: Any) -> Any:
 
 
 def key(variable: Any) -> Any:
-    """Returns what identifies a variable in a dict; the same for a Keras variable and its value."""
+    """Returns what identifies a variable in a dict; the same for a Keras variable and its value.
+
+    Tensors that a tape watches are made anew in every step: of them, dtype and shape are the key.
+    """
     variable = tf_variable(variable)
-    return variable.ref() if hasattr(variable, "ref") else id(variable)
+    if isinstance(variable, tf.Variable):
+        return variable.ref()
+    return str(describe(variable))
 
 
 def describe(variable: Any, named: bool = True) -> list[Any]:
@@ -31,7 +36,10 @@ def describe(variable: Any, named: bool = True) -> list[Any]:
     loaded its model, or built another before, has `dense_3/kernel` where the others have
     `sequential/dense/kernel`.
     """
-    path = (getattr(variable, "path", None) or variable.name).split(":")[0]
+    path = getattr(variable, "path", None)
+    if path is None and isinstance(variable, tf.Variable):
+        path = variable.name.split(":")[0]
+    path = path or ""  # a tensor that a tape watches has no name
     parts = [re.sub(r"_\d+$", "", part) for part in path.split("/")[-2:]]
     dtype = tf.as_dtype(variable.dtype).name
     shape = [None if d is None else int(d) for d in variable.shape]
@@ -42,7 +50,7 @@ def _text(described: Sequence[Any] | None) -> str:
     if described is None:
         return "no such variable"
     path, dtype, shape = described
-    return f"{path or 'optimizer state'!r} {dtype} {shape}"
+    return f"{path!r} {dtype} {shape}" if path else f"a {dtype} {shape}"
 
 
 def _first_difference(ours: list[Any], theirs: list[Any]) -> tuple[int, Any, Any]:

@@ -151,5 +151,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def _average(self) -> None:
         if self.model.built and not self._state_is_averaged:
-            average_state(self.model)
+            local = [v for v in self.model.weights if key(v) in self._local]
+            average_state(self.model, local_variables=local)
             self._state_is_averaged = True

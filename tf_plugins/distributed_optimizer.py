@@ -31,6 +31,8 @@ class Distribution:
         self.accumulator = accumulator
         # Set while a LossScaleOptimizer around the optimizer has taken over the reduction.
         self.outer: Any = None
+        # The gradients that compute_gradients() has reduced: apply() takes them as they are.
+        self.reduced: list[Any] = []
 
     def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients to apply in this step; see `SyncModel.combine`."""
@@ -56,6 +58,10 @@ class DistributedMixin:
             super().apply(grads, trainable_variables)  # type: ignore[misc]
             return
         variables = self._variables_of(grads, trainable_variables)
+        known = {id(grad) for grad in self._trepak.reduced}
+        if known and all(grad is None or id(grad) in known for grad in grads):
+            self._apply_plainly(grads, variables)
+            return
         with collective_failures("reducing gradients"):
             if self._trepak.accumulator is not None:
                 self._trepak.accumulator.step(
@@ -85,9 +91,15 @@ class DistributedMixin:
         return variables
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
-        if not getattr(self, "gradient_accumulation_steps", None):
+        if not self._keras_accumulates():
             grads = self._trepak.combine(grads, variables)
+        self._apply_plainly(grads, variables)
+
+    def _apply_plainly(self, grads: list[Any], variables: list[Any]) -> None:
         super().apply(grads, variables)  # type: ignore[misc]
+
+    def _keras_accumulates(self) -> bool:
+        return bool(getattr(self, "gradient_accumulation_steps", None))
 
     def _skip_step(self) -> None:
         self._iterations.assign_add(1)  # type: ignore[attr-defined]
@@ -97,7 +109,7 @@ class DistributedMixin:
 
     def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> None:
         self._accumulating = None
-        if getattr(self, "gradient_accumulation_steps", None):
+        if self._keras_accumulates():
             self._accumulating = list(trainable_variables)
             self._trepak.reducer.agree(self._accumulating)
         super()._backend_apply_gradients(grads, trainable_variables)  # type: ignore[misc]
@@ -118,6 +130,36 @@ class DistributedMixin:
         if accumulator is not None and accumulator.ending_step:
             return keras.ops.floor_divide(passes, accumulator.passes)
         return passes
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self, loss: Any, var_list: Sequence[Any], tape: tf.GradientTape | None = None
+    ) -> list[tuple[Any, Any]]:
+        """Returns (gradient, variable) pairs, reduced over all ranks, for `apply_gradients`.
+
+        The optimizer then applies them as they are; gradients made from them (clipped ones, say)
+        are reduced once more, which changes nothing with op=Average. Where gradients are summed
+        over several passes they are this rank's own, and `apply_gradients` reduces the sums.
+
+        Args:
+            loss: a function that returns the loss, or the loss itself with the `tape` that saw it.
+            var_list: the variables.
+            tape: a tape to record on, or that has recorded.
+
+        Raises:
+            ValueError: a loss that is no function, and no tape.
+        """
+        if callable(loss):
+            with tape or tf.GradientTape() as tape:
+                loss = loss()
+        if tape is None:
+            raise ValueError("compute_gradients() needs a function as loss, or the tape.")
+        variables = list(var_list)
+        grads = tape.gradient(loss, variables)
+        if self._trepak.accumulator is None and not self._keras_accumulates():
+            with collective_failures("reducing gradients"):
+                grads = self._trepak.reduced = self._trepak.combine(grads, variables)
+        return list(zip(grads, variables, strict=True))
 
     def register_local_var(self, var: Any) -> None:
         """Keeps a variable local to this rank: its gradients are not reduced, only scaled.

@@ -136,20 +136,51 @@ def _tape_reducer(options: ReduceOptions, local: Sequence[Any]) -> GradientReduc
 
 @tf.autograph.experimental.do_not_convert
 def PartialDistributedGradientTape(  # noqa: N802  (Horovod's name)
-    gradtape: tf.GradientTape, *args: Any, local_layers: Any = None, **kwargs: Any
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = collectives.Compression.none,
+    sparse_as_dense: bool = False,
+    op: Any = collectives.Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: basics.ProcessSet = basics.global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """Makes a tape reduce all gradients but those of some layers, which stay local.
 
     Args:
         gradtape: the tape; it is changed in place and returned.
-        args: see `DistributedGradientTape`.
+        device_dense: see `ReduceOptions`, as all that follow but one.
+        device_sparse: see there.
+        compression: see there.
+        sparse_as_dense: see there.
+        op: see there.
+        gradient_predivide_factor: see there.
+        num_groups: the older name of an integer `groups`.
+        groups: see there.
+        process_set: see there.
         local_layers: a Keras layer or a list of them.
-        kwargs: see `DistributedGradientTape`.
+        scale_local_gradients: see there.
 
     Raises:
-        ValueError: `local_layers` holds something else.
+        ValueError: `local_layers` holds something else, or options that exclude each other.
     """
-    tape = DistributedGradientTape(gradtape, *args, **kwargs)
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
     for variable in local_variables(local_layers):
         tape.register_local_source(variable)
     return tape

@@ -44,18 +44,23 @@ def _reset() -> None:
 class TensorFlowState(ObjectState):
     """State made of TensorFlow or Keras variables, and of further attributes."""
 
-    def __init__(self, variables: Sequence[Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any
+    ) -> None:
         """Saves the variables' present values as the first commit.
 
         Args:
             variables: what to track, in the same order on every rank.
+            session: accepted for Horovod scripts; must be None.
             kwargs: further attributes to synchronize, e.g. `epoch=0`.
 
         Raises:
-            ValueError: no variables.
+            ValueError: no variables, or a TensorFlow 1 session.
         """
         if not variables:
             raise ValueError("TensorFlowState needs the variables to track.")
+        if session is not None:
+            raise ValueError("TensorFlowState works eagerly: leave out the session.")
         self.variables = [tf_variable(v) for v in variables]
         self._saved: list[Any] = []
         self._save_variables()

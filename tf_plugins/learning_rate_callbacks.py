@@ -81,20 +81,20 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Notes the epoch."""
+        """Sets the rate of the epoch, with `staircase`."""
         self.current_epoch = epoch
+        if self.staircase and self._is_due():
+            self._adjust(epoch)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Sets the rate, where it is due."""
-        ended = self.end_epoch is not None and self.current_epoch >= self.end_epoch
-        if self.current_epoch < self.start_epoch or ended:
-            return
-        if self.staircase:
-            if batch == 0:
-                self._adjust(self.current_epoch)
-        else:
+        """Sets the rate of the batch, without `staircase`."""
+        if not self.staircase and self._is_due():
             assert self.steps_per_epoch is not None
             self._adjust(self.current_epoch + batch / self.steps_per_epoch)
+
+    def _is_due(self) -> bool:
+        ended = self.end_epoch is not None and self.current_epoch >= self.end_epoch
+        return self.current_epoch >= self.start_epoch and not ended
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Sets the momentum back that the batch's change of rate corrected."""

@@ -26,22 +26,19 @@ _LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 class DistributedLossScaleMixin(DistributedMixin):
     """Reduces scaled gradients, so that finiteness is checked alike on all ranks."""
 
-    def _inner_accumulates(self) -> bool:
+    def _keras_accumulates(self) -> bool:
         return bool(self.inner_optimizer.gradient_accumulation_steps)  # type: ignore[attr-defined]
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
-        if self._inner_accumulates():
+        if self._keras_accumulates():
             self._trepak.reducer.agree(variables)
-        else:
-            grads = self._trepak.combine(grads, variables)
-        # Past DistributedMixin: the reduction is done, or left to the inner optimizer.
-        super(DistributedMixin, self).apply(grads, variables)  # type: ignore[misc]
+        super()._reduce_and_apply(grads, variables)
 
     def check_finite(self, grads: Any) -> Any:
         """Tells, alike on all ranks, whether every gradient is finite; a bool scalar."""
         finite = super().check_finite(grads)  # type: ignore[misc]
         reducer = self._trepak.reducer
-        if not self._inner_accumulates() or not reducer.takes_part():
+        if not self._keras_accumulates() or not reducer.takes_part():
             return finite
         # The gradients of a pass that only accumulates are not reduced, so the verdict is.
         verdict = collectives.allreduce(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange
 from trepak.horovod_ext.failures import collective_failures
-from trepak.horovod_ext.variables import tf_variable
+from trepak.horovod_ext.variables import key, tf_variable
 
 
 def average_state(
-    model: Any, process_set: basics.ProcessSet = basics.global_process_set
+    model: Any,
+    process_set: basics.ProcessSet = basics.global_process_set,
+    local_variables: Iterable[Any] = (),
 ) -> list[str]:
     """Averages a model's non-trainable floating-point weights over the ranks.
 
@@ -25,6 +28,7 @@ def average_state(
     Args:
         model: a built Keras model.
         process_set: the ranks that take part.
+        local_variables: weights that each rank keeps its own of.
 
     Returns:
         The paths of the variables that differed.
@@ -34,7 +38,9 @@ def average_state(
     """
     if process_set.size() == 1 or not process_set.included():
         return []
-    weights = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    local = {key(variable) for variable in local_variables}
+    floating = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
+    weights = [v for v in floating if key(v) not in local]
     prints = exchange.gather(
         [zlib.crc32(np.asarray(w).tobytes()) for w in weights],
         "fingerprints of non-trainable weights",

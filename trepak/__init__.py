@@ -28,7 +28,8 @@ _EXPORTS = {
         "allgather_object broadcast_ broadcast_global_variables broadcast_object "
         "broadcast_object_fn broadcast_variables"
     ),
-    "tf_plugins.wrappers": "DistributedOptimizer PartialDistributedOptimizer",
+    "tf_plugins.tensorflow_wrappers": "DistributedOptimizer",
+    "tf_plugins.wrappers": "PartialDistributedOptimizer",
     "tf_plugins.distributed_tape": "DistributedGradientTape PartialDistributedGradientTape",
     "tf_plugins.model_loading": "load_model",
     "tf_plugins.sync": "SyncModel",

@@ -162,6 +162,21 @@ def local_variables() -> Any:
 
 
 @case
+def computed_gradients_are_reduced_once() -> Any:
+    for op in (hvd.Average, hvd.Sum):
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), op=op)
+        v = tf.Variable([0.0])
+        pairs = optimizer.compute_gradients(lambda v=v: v * (hvd.rank() + 1.0), [v])
+        mean = (hvd.size() + 1) / 2
+        expected = mean if op == hvd.Average else mean * hvd.size()
+        np.testing.assert_allclose(pairs[0][0], [expected])
+        optimizer.apply_gradients(pairs)
+        np.testing.assert_allclose(v, [-expected])
+        optimizer.apply_gradients([(tf.constant([1.0]), v)])  # the next ones are reduced again
+        np.testing.assert_allclose(v, [-expected - (1 if op == hvd.Average else hvd.size())])
+
+
+@case
 def local_layers() -> Any:
     model = small_model("sgd")
     optimizer = hvd.PartialDistributedOptimizer(
@@ -291,6 +306,24 @@ def learning_rate_callbacks() -> Any:
     np.testing.assert_allclose(rates[12:16], [rate * 0.1] * 4, rtol=1e-5)
     np.testing.assert_allclose(rates[16:20], [rate * 4] * 4, rtol=1e-5)
     np.testing.assert_allclose(history.history["lr"][-1], rate * 5, rtol=1e-5)
+
+
+@case
+def tape_over_watched_tensors() -> Any:
+    """Sources may be plain tensors, which have no names and are new in every step."""
+    for _ in range(3):
+        x = tf.ones([3]) * (hvd.rank() + 1)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.reduce_sum(x * x)
+        grad = hvd.DistributedGradientTape(tape).gradient(y, x)
+        np.testing.assert_allclose(grad, np.full(3, hvd.size() + 1.0))
+
+
+@case
+def legacy_optimizers_pass_through() -> Any:
+    legacy = trepak.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+    assert isinstance(legacy, tf.compat.v1.train.Optimizer)
 
 
 @case

@@ -142,6 +142,20 @@ def state_is_averaged_before_validation_and_saving() -> Any:
 
 
 @case
+def local_weights_stay_local() -> Any:
+    initial = keras.initializers.Constant(hvd.rank())
+    layers = [keras.layers.Dense(3, kernel_initializer=initial, trainable=False) for _ in "ab"]
+    model = keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(3)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    x, y = features.some_data(16)
+    local = layers[0].variables
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(hvd.size() - 1, "", local)
+    model.fit(x, y, verbose=0, callbacks=[callback], validation_data=(x, y))
+    np.testing.assert_array_equal(layers[0].kernel, np.full((6, 3), hvd.rank()))
+    np.testing.assert_array_equal(layers[1].kernel, np.full((3, 3), hvd.size() - 1))
+
+
+@case
 def frozen_layers_keep_their_bits() -> Any:
     model = exact = batch_norm_model()
     exact.layers[0].trainable = False
