@@ -1,0 +1,64 @@
+"""Elastic `fit`: writes each epoch's rank, size and loss to $OUT/log."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import trepak.keras as hvd
+
+OUT = Path(os.environ["OUT"])
+EPOCHS = int(os.environ.get("EPOCHS", "8"))
+
+
+class Log(keras.callbacks.Callback):
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        time.sleep(0.1)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        weights = float(sum(np.sum(w) for w in self.model.get_weights()))
+        line = (
+            f"epoch {self.state.epoch} rank {hvd.rank()} size {hvd.size()} pid {os.getpid()} "
+            f"steps {int(self.model.optimizer.iterations)} weights {weights:.9g}\n"
+        )
+        with (OUT / "log").open("a") as log:
+            log.write(line)
+
+
+def main() -> None:
+    hvd.init()
+    keras.utils.set_random_seed(hvd.rank())
+    layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
+    model = keras.Sequential(layers)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 6)).astype("float32"), rng.normal(size=(80, 3))
+    state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        callbacks = [
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            Log(state),
+            hvd.elastic.UpdateEpochStateCallback(state),
+            hvd.elastic.UpdateBatchStateCallback(state),
+            hvd.elastic.CommitStateCallback(state),
+        ]
+        remaining = EPOCHS - state.epoch
+        model.fit(x, y, batch_size=8, epochs=remaining, verbose=0, callbacks=callbacks)
+
+    train(state)
+    (OUT / f"done.{os.getpid()}").write_text(f"{hvd.rank()} {hvd.size()} {state.epoch}")
+
+
+if __name__ == "__main__":
+    main()
