@@ -9,7 +9,7 @@ set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 ALL_STAGES=(ruff format mypy clang-format native pytest)
-JOBS=${TREPAK_JOBS:-$(getconf _NPROCESSORS_ONLN)}
+JOBS=${JOBS:-$(getconf _NPROCESSORS_ONLN)}
 export PATH=$PWD/.venv/bin:$PATH
 export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-2}
 if [[ $(id -u) == 0 ]]; then

@@ -5,7 +5,7 @@
 #   scripts/setup.sh check-packages   say which system packages are missing, install nothing
 #   scripts/setup.sh horovod-key      print the key under which Horovod's wheel is cached
 #
-# Environment: PYTHON (a Python 3.11), CXX, TREPAK_CACHE (default ~/.cache/trepak), TREPAK_JOBS.
+# Environment: PYTHON (a Python 3.11), CXX, TREPAK_CACHE (default ~/.cache/trepak), JOBS.
 
 set -euo pipefail
 
@@ -13,7 +13,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv
 LOG=$ROOT/build/logs/setup.log
 CACHE=${TREPAK_CACHE:-${XDG_CACHE_HOME:-${HOME:-$ROOT/build}/.cache}/trepak}/wheels
-JOBS=${TREPAK_JOBS:-$(getconf _NPROCESSORS_ONLN)}
+JOBS=${JOBS:-$(getconf _NPROCESSORS_ONLN)}
 HOROVOD_VERSION=0.28.1
 PYTHON_VERSION=3.11
 STEPS=4

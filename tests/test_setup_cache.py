@@ -59,7 +59,7 @@ def test_cache_key_ignores_what_the_wheel_does_not_depend_on(machine):
     before = machine.key()
     path = machine.checkout / "requirements.txt"
     path.write_text(path.read_text() + "another-package==1.0\n")
-    machine.environment["TREPAK_JOBS"] = "7"
+    machine.environment["JOBS"] = "7"
     assert machine.key() == before
 
 
