@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from trepak.scripts.launcher import PINNED
+from trepak.scripts.launcher import horovodrun as find_horovodrun
+
 WORKERS = Path(__file__).parent / "workers"
 
-# 2 cores carry up to 4 ranks: one thread each, and ranks that wait give their core away.
+# 2 cores carry up to 3 ranks: one thread each, and ranks that wait give their core away.
 JOB_ENVIRONMENT = {
-    "TF_NUM_INTRAOP_THREADS": "1",
+    **PINNED,
     "TF_NUM_INTEROP_THREADS": "2",
-    "OMP_NUM_THREADS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "TREPAK_STALL_SECONDS": "60",
     "PYTHONPATH": str(WORKERS),
@@ -48,8 +48,14 @@ class Job:
 
 
 def horovodrun(np: int, gloo: bool) -> list[str]:
-    launcher = str(Path(sys.executable).parent / "horovodrun")
-    return [launcher, *(["--gloo"] if gloo else []), "-np", str(np), "-H", f"localhost:{np}"]
+    return [
+        find_horovodrun(),
+        *(["--gloo"] if gloo else []),
+        "-np",
+        str(np),
+        "-H",
+        f"localhost:{np}",
+    ]
 
 
 def start(

@@ -35,8 +35,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             start_epoch: first epoch in which the rate is set.
             end_epoch: epoch from which on it is left alone; None for never.
             staircase: once per epoch, or before every batch.
-            momentum_correction: scale the momentum by new / old rate for the batch in which the
-                rate changes (section 2.3 of "Accurate, Large Minibatch SGD").
+            momentum_correction: scale the momentum term by new / old rate where the rate changes
+                (section 3 of "Accurate, Large Minibatch SGD").
             steps_per_epoch: batches per epoch, where Keras does not know them.
 
         Raises:
@@ -52,7 +52,6 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
         self.current_epoch = 0
-        self._restore_momentum: float | None = None
         if callable(multiplier):
             self.multiplier = multiplier
         else:
@@ -96,12 +95,6 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         ended = self.end_epoch is not None and self.current_epoch >= self.end_epoch
         return self.current_epoch >= self.start_epoch and not ended
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sets the momentum back that the batch's change of rate corrected."""
-        if self._restore_momentum is not None:
-            self._optimizer().momentum = self._restore_momentum
-            self._restore_momentum = None
-
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Logs the learning rate as `lr`."""
         if logs is not None:
@@ -116,13 +109,19 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         old = float(optimizer.learning_rate)
         new = self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = new
-        # Keras 3 keeps momentum as a number that is traced into the step, so correcting it works
-        # in a run_eagerly model only; a compiled step goes on with the momentum it was traced with.
-        if self.momentum_correction and self.model.run_eagerly and old > 0:
-            momentum = getattr(optimizer, "momentum", None)
-            if isinstance(momentum, float) and momentum > 0:
-                self._restore_momentum = momentum
-                optimizer.momentum = momentum * new / old
+        # The momentum itself is compiled into the step as a number; what it multiplies is not.
+        if self.momentum_correction and old > 0 and new != old:
+            for velocity in _velocities(optimizer):
+                velocity.assign(velocity * (new / old))
+
+
+def _velocities(optimizer: Any) -> list[Any]:
+    """Returns the momentum variables that hold past gradients times the learning rate."""
+    known = isinstance(optimizer, keras.optimizers.SGD | keras.optimizers.RMSprop)
+    if not known or not optimizer.momentum or not optimizer.built:
+        return []
+    velocities = getattr(optimizer, "momentums", None)
+    return list(optimizer._momentums if velocities is None else velocities)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

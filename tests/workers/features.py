@@ -309,6 +309,32 @@ def learning_rate_callbacks() -> Any:
 
 
 @case
+def momentum_is_corrected_when_the_rate_changes() -> Any:
+    """v ← μ·(new/old)·v − lr·g, w ← w + v, with a loss whose gradient is constant."""
+    momentum, rate = 0.9, 0.1
+    for corrected in (True, False):
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=momentum))
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        model = keras.Sequential([keras.Input((1,)), layer])
+        model.compile(optimizer, loss=lambda y, predicted: predicted)
+        schedule = hvd.callbacks.LearningRateScheduleCallback(
+            rate, lambda epoch: 0.5**epoch, momentum_correction=corrected
+        )
+        x = np.ones((8, 1), "float32")
+        model.fit(x, x, batch_size=4, epochs=4, verbose=0, callbacks=[schedule])
+        w = v = 0.0
+        old = rate
+        for epoch in range(4):
+            new = rate * 0.5**epoch
+            v *= new / old if corrected else 1.0
+            old = new
+            for _ in range(2):
+                v = momentum * v - new
+                w += v
+        np.testing.assert_allclose(np.asarray(layer.kernel), [[w]], rtol=1e-5)
+
+
+@case
 def tape_over_watched_tensors() -> Any:
     """Sources may be plain tensors, which have no names and are new in every step."""
     for _ in range(3):
