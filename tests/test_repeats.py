@@ -1,0 +1,35 @@
+"""The multi-process tests again and again (`make soak`): what fails once in twenty fails here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_bsp
+import test_elastic
+import test_failures
+
+ROUNDS = 20
+rounds = pytest.mark.parametrize("round", range(ROUNDS))
+pytestmark = pytest.mark.soak
+
+
+@rounds
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+@pytest.mark.parametrize("worker", ["features", "training", "bad_input"])
+def test_promises(job: Any, worker: str, gloo: bool, round: int) -> None:
+    test_bsp.test_promises(job, worker, np=2, gloo=gloo)
+
+
+@rounds
+def test_killed_ranks(tmp_path: Path, round: int) -> None:
+    (tmp_path / "mpi").mkdir()
+    test_failures.test_mpi_ends_the_job_and_names_the_rank(tmp_path / "mpi", rank=1)
+    (tmp_path / "gloo").mkdir()
+    test_failures.test_gloo_survivors_raise_horovod_internal_error(tmp_path / "gloo", "fit")
+
+
+@rounds
+def test_elastic_ranks(tmp_path: Path, round: int) -> None:
+    test_elastic.test_goes_on_after_a_rank_is_killed(tmp_path)
