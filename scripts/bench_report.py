@@ -1,0 +1,261 @@
+"""What every bench reports: claims, rows and the environment, as a table, JSON and a verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+_DISTRIBUTIONS = ("trepak", "tensorflow-cpu", "tensorflow", "keras", "horovod", "mpi4py", "numpy")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a bench is to be run.
+
+    Attributes:
+        np: number of processes.
+        quick: measure little, in under 60 seconds on 2 cores; nothing is judged.
+    """
+
+    np: int = 2
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One figure that a bench stands for.
+
+    Attributes:
+        value: what was measured.
+        unit: of the value; "x" for a ratio.
+        target: what the value must reach.
+        better: whether a "higher" or a "lower" value is better.
+        paper: the value that the system's paper reports; None if there is no such figure.
+        emulated: whether something that the figure depends on was emulated (a network, a GPU).
+    """
+
+    value: float
+    unit: str
+    target: float
+    better: Literal["higher", "lower"]
+    paper: float | None = None
+    emulated: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the value reaches the target; a value that is not a number never does."""
+        if self.better == "higher":
+            return self.value >= self.target
+        return self.value <= self.target
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of one run of a bench.
+
+    Attributes:
+        bench: its name.
+        claims: by ID, e.g. "bsp.step_time_vs_raw_horovod".
+        rows: all measurements, JSON-able; "kind" says which table a row belongs to, and rows of one
+            kind stand together and have the same keys.
+        environment: where and how it was measured; see `Surroundings`.
+        unprinted: kinds of rows that are for the JSON alone.
+    """
+
+    bench: str
+    claims: Mapping[str, Claim]
+    rows: Sequence[Mapping[str, Any]]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    unprinted: Sequence[str] = ()
+
+    def missed(self) -> list[str]:
+        """Returns the IDs of the claims that miss their targets."""
+        return [name for name, claim in self.claims.items() if not claim.met]
+
+    def to_json(self) -> str:
+        """Returns the report in the format that all benches share."""
+        content = dataclasses.asdict(self)
+        del content["unprinted"]
+        return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+class Surroundings:
+    """Notes what else the machine did while a bench ran: what disturbs it shows in the report."""
+
+    def __init__(self) -> None:
+        """Starts to watch."""
+        self._load = os.getloadavg()[0]
+        self._times = psutil.cpu_times()
+
+    def environment(self, launcher: str) -> dict[str, Any]:
+        """Returns the environment of a bench that has just ended.
+
+        Args:
+            launcher: the command line that started its processes.
+        """
+        now = psutil.cpu_times()
+        spent = {k: getattr(now, k) - getattr(self._times, k) for k in now._fields}
+        # Linux counts guests' time under user and nice as well.
+        total = sum(v for k, v in spent.items() if not k.startswith("guest")) or 1.0
+        return {
+            "cores": len(os.sched_getaffinity(0)),
+            "cpu": _cpu_model(),
+            "system": platform.platform(),
+            "versions": _versions(),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "commit": _commit(),
+            "launcher": launcher,
+            "load_average_before": round(self._load, 2),
+            "load_average_after": round(os.getloadavg()[0], 2),
+            "cpu_idle_share": round((spent["idle"] + spent.get("iowait", 0.0)) / total, 3),
+            "cpu_stolen_share": round(spent.get("steal", 0.0) / total, 3),
+        }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _DISTRIBUTIONS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _commit() -> str | None:
+    """Returns the commit of the checkout that runs, "-dirty" if it was changed; None without one.
+
+    An installed copy lies in a folder of its own, which may be in someone else's checkout.
+    """
+    here = Path(__file__).resolve().parent
+    if not (here.parent / ".git").exists():
+        return None
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def print_report(report: Report, console: Console, judged: bool) -> None:
+    """Prints rows and claims as tables.
+
+    Args:
+        report: what to print.
+        console: where to.
+        judged: whether to say which claims meet their targets.
+    """
+    for kind, rows in groupby(report.rows, key=lambda row: row["kind"]):
+        if kind not in report.unprinted:
+            console.print(_rows_table(str(kind), list(rows)))
+    table = _table("claims")
+    table.add_column("claim", overflow="fold")
+    has_paper = any(claim.paper is not None for claim in report.claims.values())
+    columns = ["value", "target", *(["paper"] if has_paper else []), *(["verdict"] * judged)]
+    for header in columns:
+        table.add_column(header, justify="right", no_wrap=True)
+    for name, claim in report.claims.items():
+        bound = "at least" if claim.better == "higher" else "at most"
+        cells = {
+            "value": f"{_text(claim.value)} {claim.unit}",
+            "target": f"{bound} {_text(claim.target)}",
+            "paper": _text(claim.paper),
+            "verdict": "[green]met" if claim.met else "[bold red]missed",
+        }
+        name += " (emulated)" if claim.emulated else ""
+        table.add_row(name, *(cells[column] for column in columns))
+    console.print(table)
+    facts = report.environment
+    if facts:
+        console.print(
+            f"{facts['cores']} cores, {facts['cpu']}; load average {facts['load_average_before']} "
+            f"before and {facts['load_average_after']} after; {facts['cpu_idle_share']:.0%} of the "
+            f"CPU idle; commit {facts['commit']}",
+            highlight=False,
+        )
+
+
+def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table(title)
+    columns = [key for key in rows[0] if key != "kind"]
+    for column in columns:
+        justify: Literal["left", "right"] = "left" if isinstance(rows[0][column], str) else "right"
+        table.add_column(column.replace("_", " "), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(row[column]) for column in columns))
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+
+
+def conclude(
+    report: Report, options: Options, json_path: Path | None, console: Console | None = None
+) -> int:
+    """Prints a report, writes its JSON and judges it.
+
+    Args:
+        report: the outcome.
+        options: how it was run.
+        json_path: the file to write; None writes none.
+        console: where to print; standard output by default.
+
+    Returns:
+        The exit code: 1 if a full run's claim misses its target, else 0.
+    """
+    console = console or Console()
+    print_report(report, console, judged=not options.quick)
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(report.to_json())
+        console.print(f"JSON: {json_path}", soft_wrap=True)
+    if options.quick:
+        console.print("A quick run measures too little to judge: no claim was checked.")
+        return 0
+    missed = report.missed()
+    for name in missed:
+        claim = report.claims[name]
+        bound = "at least" if claim.better == "higher" else "at most"
+        console.print(
+            f"MISSED: {name} is {_text(claim.value)} {claim.unit}; it must be {bound} "
+            f"{_text(claim.target)}.",
+            style="bold red",
+            soft_wrap=True,
+        )
+    return 1 if missed else 0

@@ -1,0 +1,121 @@
+"""The `trepak` command: benches, and facts about the installation."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import trepak
+
+# A bench is a module of this package called bench_<name>, with SUMMARY (a line for --help),
+# measure(Options) -> Report and, where a picture helps, draw(Report, matplotlib Figure).
+_PREFIX = "bench_"
+
+
+def bench_names() -> list[str]:
+    """Returns the names of all benches."""
+    folder = Path(__file__).parent
+    modules = [m.name for m in pkgutil.iter_modules([str(folder)]) if m.name.startswith(_PREFIX)]
+    names = [name.removeprefix(_PREFIX) for name in modules]
+    return sorted(n for n in names if n != "report" and not n.endswith("_worker"))
+
+
+def load_bench(name: str) -> ModuleType:
+    """Returns the module of a bench.
+
+    Raises:
+        ValueError: there is none of that name; the message lists those that exist.
+    """
+    names = bench_names()
+    if name not in names:
+        raise ValueError(f"there is no bench {name!r}; there are: {', '.join(names)}.")
+    return importlib.import_module(f"{__package__}.{_PREFIX}{name}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trepak", description="Distributed training of Keras 3 models on Horovod."
+    )
+    parser.add_argument("--version", action="version", version=f"trepak {trepak.__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    bench = commands.add_parser(
+        "bench",
+        help="measure trepak against its baselines",
+        description="Measures ours and the baselines in one run. A full run exits with 1 if a "
+        f"claim misses its target. Benches: {', '.join(bench_names())}.",
+    )
+    bench.add_argument("name", metavar="NAME", help=f"one of: {', '.join(bench_names())}")
+    bench.add_argument("--quick", action="store_true", help="under a minute; judges nothing")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    bench.add_argument(
+        "--png", type=Path, metavar="FILE", help="draw here (default: beside the JSON file)"
+    )
+    bench.add_argument("--np", type=int, default=2, metavar="N", help="processes (default: 2)")
+    bench.set_defaults(run=_bench)
+    doctor = commands.add_parser(
+        "doctor",
+        help="show versions, builds and settings",
+        description="Shows what is installed and how it is set; exits with 1 if something that "
+        "trepak needs is missing or wrong.",
+    )
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _bench(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from trepak.scripts.bench_report import Options, conclude
+    from trepak.scripts.launcher import JobError
+
+    if options.np < 1:
+        parser.error("--np must be at least 1.")
+    try:
+        bench = load_bench(options.name)
+        chosen = Options(np=options.np, quick=options.quick)
+        report = bench.measure(chosen)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    except JobError as error:
+        print(f"trepak: the bench {options.name} failed.\n{error}", file=sys.stderr)
+        return 1
+    status = conclude(report, chosen, options.json)
+    png = options.png or (options.json and options.json.with_suffix(".png"))
+    if png and hasattr(bench, "draw"):
+        print(f"PNG: {_draw(bench, report, png)}")
+    return status
+
+
+def _draw(bench: ModuleType, report: Any, path: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), dpi=150, layout="constrained")
+    bench.draw(report, figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def _doctor(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from trepak.scripts.doctor import examine
+
+    return examine()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    status: int = options.run(options, parser)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

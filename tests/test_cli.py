@@ -1,0 +1,112 @@
+"""The `trepak` command, as a user types it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trepak.horovod_ext.config import KNOBS
+from trepak.scripts import cli
+
+TREPAK = str(Path(sys.executable).parent / "trepak")
+
+
+def run(*arguments, **env):
+    return subprocess.run(
+        [TREPAK, *arguments],
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+
+
+def test_version():
+    import trepak
+
+    assert run("--version").stdout == f"trepak {trepak.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["doctor", "--help"], []])
+def test_help_is_shown_without_importing_tensorflow(arguments):
+    code = (
+        "import sys\n"
+        "from trepak.scripts.cli import main\n"
+        "try:\n"
+        "    status = main(sys.argv[1:])\n"
+        "except SystemExit as end:\n"
+        "    status = end.code\n"
+        "heavy = {'tensorflow', 'keras', 'horovod', 'matplotlib', 'numpy'} & sys.modules.keys()\n"
+        "sys.exit(f'imported {heavy}' if heavy else status)\n"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: trepak" in done.stdout
+
+
+def test_every_bench_can_be_loaded():
+    names = cli.bench_names()
+    assert "bsp" in names
+    for name in names:
+        bench = cli.load_bench(name)
+        assert bench.SUMMARY and callable(bench.measure)
+        assert name in run("bench", "--help").stdout
+
+
+def test_unknown_bench_lists_those_that_exist():
+    done = run("bench", "nothing")
+    assert done.returncode == 2
+    assert "there is no bench 'nothing'; there are: bsp" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "invalid choice: 'nothing' (choose from 'bench', 'doctor')"),
+        (["bench"], "the following arguments are required: NAME"),
+        (["bench", "bsp", "--np", "0"], "--np must be at least 1"),
+        (["bench", "bsp", "--nothing"], "unrecognized arguments: --nothing"),
+    ],
+)
+def test_wrong_usage_is_explained(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.timeout(200)
+def test_doctor_shows_versions_and_every_setting():
+    done = run("doctor", COLUMNS="200", TREPAK_STALL_SECONDS="77")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("trepak", "Python", "TensorFlow", "Keras", "Horovod", "native library"):
+        assert f"  {name} " in done.stdout
+    assert "MPI, Gloo" in done.stdout
+    for knob in KNOBS:
+        assert knob.name in done.stdout
+        assert knob.meaning.split()[-1] in done.stdout
+    assert "77 *" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.timeout(200)
+def test_doctor_names_wrong_settings():
+    done = run("doctor", TREPAK_TYPO="1")
+    assert done.returncode == 1
+    assert "unknown environment variable TREPAK_TYPO" in done.stdout
+
+
+@pytest.mark.timeout(200)
+def test_doctor_says_what_is_broken(tmp_path):
+    """A Horovod that cannot be loaded, as after an update of TensorFlow."""
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod/__init__.py").write_text("raise ImportError('undefined symbol: x')")
+    done = run("doctor", COLUMNS="300", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "undefined symbol: x. Build it with `make setup`." in done.stdout
+    assert "Traceback" not in done.stderr
