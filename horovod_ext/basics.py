@@ -34,6 +34,7 @@ from horovod.tensorflow import (  # noqa: F401
 )
 
 from trepak.horovod_ext import config
+from trepak.horovod_ext.failures import raise_lost_ranks
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -49,6 +50,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         ValueError: an unknown TREPAK_ environment variable is set.
     """
     config.apply_to_horovod()
+    raise_lost_ranks()
     _hvd.init(comm=comm, process_sets=process_sets)
 
 

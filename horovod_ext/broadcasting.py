@@ -15,7 +15,6 @@ from horovod.tensorflow import (  # noqa: F401
 )
 
 from trepak.horovod_ext import basics
-from trepak.horovod_ext.failures import collective_failures
 from trepak.horovod_ext.variables import tf_variable
 
 
@@ -39,18 +38,21 @@ def broadcast_variables(
 
     Raises:
         HorovodInternalError: a rank has left the job.
+
+    Returns:
+        None, or the op that does it while a TensorFlow 1 graph is built.
     """
     tensors = [tf_variable(variable) for variable in variables]
-    if inplace or not tf.executing_eagerly():
+    if inplace:
         return _hvd.broadcast_variables(tensors, root_rank, process_set, inplace)
-    if process_set.size() == 1 or not tensors:
+    if not basics.is_elastic() and process_set.size() == 1:
         return None
-
-    with collective_failures(f"broadcasting {len(tensors)} variables from rank {root_rank}"):
-        for index, variable in enumerate(tensors):
-            name = f"trepak_broadcast_{index}"
-            variable.assign(_hvd.broadcast(variable, root_rank, name, process_set=process_set))
-    return None
+    assigned = []
+    for index, variable in enumerate(tensors):
+        name = f"trepak_broadcast_{index}"
+        value = _hvd.broadcast(variable, root_rank, name, True, process_set)
+        assigned.append(variable.assign(value))
+    return None if tf.executing_eagerly() else tf.group(*assigned)
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

@@ -1,8 +1,7 @@
 """Horovod's collectives, for Keras 3 variables too, with errors that name the ranks.
 
 Names and signatures are Horovod's. What trepak adds: Keras variables are taken as arguments, eager
-tensors may be captured by a tf.function, a mismatch between ranks names them, and a lost rank
-raises HorovodInternalError where the call is made eagerly.
+tensors may be captured by a tf.function, and a mismatch between ranks names them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from horovod.tensorflow import (  # noqa: F401
 )
 
 from trepak.horovod_ext import basics, exchange
-from trepak.horovod_ext.failures import collective_failures
 from trepak.horovod_ext.variables import tf_variable
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -93,8 +91,7 @@ def _collective(function: _F) -> _F:
             return function(tensor, *args, **kwargs)
         what = function.__name__
         try:
-            with collective_failures(f"running {what}"):
-                return function(tensor, *args, **kwargs)
+            return function(tensor, *args, **kwargs)
         except (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError) as error:
             if "Mismatched" not in str(error):
                 raise
@@ -139,8 +136,7 @@ def join() -> Any:
     Raises:
         HorovodInternalError: a rank has left the job.
     """
-    with collective_failures("joining"):
-        return _hvd.join()
+    return _hvd.join()
 
 
 def barrier(process_set: basics.ProcessSet = basics.global_process_set) -> None:

@@ -1,75 +1,59 @@
 """Turns TensorFlow's report of a failed collective into Horovod's own exception.
 
 Horovod fails a collective with a generic TensorFlow status; elastic mode, and people, act on
-`HorovodInternalError`.
+`HorovodInternalError`. TensorFlow makes its exceptions from status codes, deep inside a step, in
+`fit` as in any tf.function: the one place to meet them all is the exception class itself.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-# What Horovod's core writes when a peer is gone or it was shut down.
+# What Horovod's core, Gloo and MPI write when a peer is gone or Horovod was shut down.
 _COLLECTIVE = re.compile(
-    r"Horovod|MPI_\w+ failed|gloo|Connection (closed|reset) by peer|Read error|Timed out waiting"
-    r"|Application timeout|Socket",
+    r"Horovod|MPI_\w+ failed|gloo|Connection (closed|reset) by peer|Read error"
+    r"|Timed out waiting|Application timeout",
     re.IGNORECASE,
 )
 
 
-def is_collective_failure(error: BaseException) -> bool:
-    """Tells whether a TensorFlow error means that a collective operation failed."""
-    kinds = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.UnavailableError)
-    return isinstance(error, kinds) and bool(_COLLECTIVE.search(str(error)))
+class LostRankError(tf.errors.UnknownError, HorovodInternalError):
+    """A collective failed, most likely because another rank died.
 
-
-@contextlib.contextmanager
-def collective_failures(doing: str) -> Iterator[None]:
-    """Raises HorovodInternalError for a collective that fails inside the block.
-
-    Args:
-        doing: what this rank was doing, for the message.
-
-    Raises:
-        HorovodInternalError: a collective failed; the message names this rank and the remedy.
+    Both the error that TensorFlow raises and Horovod's, so code that catches either goes on.
     """
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if not is_collective_failure(error):
-            raise
-        raise HorovodInternalError(_message(doing, error)) from error
+
+    def __init__(self, node_def: Any, op: Any, message: str, *args: Any) -> None:
+        """Makes the error from what TensorFlow says; the message names this rank and the remedy."""
+        from trepak.horovod_ext import basics
+
+        rank = str(basics.rank()) if basics.is_initialized() else "of unknown number"
+        cause = str(message).strip().splitlines()[0]
+        said = (
+            f"rank {rank}: a collective failed: {cause} Another rank has most likely died or left: "
+            "look for the first error in the other ranks' output. To survive this, run under "
+            "trepak.elastic.run."
+        )
+        super().__init__(node_def, op, said, *args)
 
 
-def _message(doing: str, error: tf.errors.OpError) -> str:
-    from trepak.horovod_ext import basics
-
-    rank = str(basics.rank()) if basics.is_initialized() else "of unknown number"
-    cause = str(error.message).strip().splitlines()[0]
-    return (
-        f"rank {rank}: a collective failed while {doing}: {cause} Another rank has most likely "
-        "died or left: look for the first error in the other ranks' output. To survive this, run "
-        "under trepak.elastic.run."
-    )
+def is_collective_failure(message: str) -> bool:
+    """Tells whether the message of a TensorFlow error means that a collective failed."""
+    return bool(_COLLECTIVE.search(message))
 
 
-def raising_collective_failures(doing: str) -> Callable[[_F], _F]:
-    """Decorates a function with `collective_failures`."""
+@functools.cache
+def raise_lost_ranks() -> None:
+    """Makes TensorFlow raise LostRankError, not plain UnknownError, where a collective failed."""
 
-    def decorate(function: _F) -> _F:
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with collective_failures(doing):
-                return function(*args, **kwargs)
+    def new(cls: Any, node_def: Any = None, op: Any = None, message: Any = "", *args: Any) -> Any:
+        if cls is tf.errors.UnknownError and is_collective_failure(str(message)):
+            cls = LostRankError
+        return Exception.__new__(cls, node_def, op, message, *args)
 
-        return wrapper  # type: ignore[return-value]
-
-    return decorate
+    tf.errors.UnknownError.__new__ = new

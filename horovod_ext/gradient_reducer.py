@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,6 +59,12 @@ class ReduceOptions:
             raise ValueError(f"groups must not be negative, got {self.groups}.")
 
 
+def _kind(grad: Any) -> str:
+    if grad is None:
+        return "no gradient"
+    return "a sparse gradient" if isinstance(grad, tf.IndexedSlices) else "a gradient"
+
+
 class GradientReducer:
     """Reduces gradients over a process set, keeping their order, None entries and sparsity.
 
@@ -64,16 +72,18 @@ class GradientReducer:
     order. Used while a tf.function is traced, or eagerly; not thread-safe.
     """
 
-    _streams = 0  # reducers made by this process; tells their collectives apart
+    streams = 0  # reducers made by this process; names their collectives in elastic jobs
+    _agreed_streams = 0  # the next number that all ranks can agree on, in other jobs
 
     def __init__(self, options: ReduceOptions, name: str) -> None:
         """Makes a reducer; `name` begins the names of its collectives."""
         self.options = options
         self._name = re.sub(r"[^A-Za-z0-9_]", "_", name)  # what TensorFlow allows in an op's name
-        self._stream = GradientReducer._streams
-        GradientReducer._streams += 1
+        self._stream = GradientReducer.streams
+        GradientReducer.streams += 1
         self._local: set[Any] = set()
-        self._agreed: set[tuple[Any, ...]] = set()
+        self._sites: dict[tuple[Any, ...], int] = {}  # what was reduced → when it first was
+        self._turn: Any = None  # the variable by which reductions in one graph take turns
 
     def register_local(self, variable: Any) -> None:
         """Keeps a variable's gradients on this rank: they are scaled, but not reduced."""
@@ -83,25 +93,38 @@ class GradientReducer:
         """Tells whether a variable's gradients stay on this rank."""
         return key(variable) in self._local
 
-    def agree(self, variables: Sequence[Any]) -> None:
-        """Checks once that all ranks reduce the same variables; a collective call.
+    def agree(self, grads: Sequence[Any], variables: Sequence[Any]) -> int:
+        """Checks once that all ranks reduce the same kinds of gradients of the same variables.
+
+        A collective call, the first time.
+
+        Returns:
+            A number that tells these variables' reductions from others of this reducer.
 
         Raises:
             ValueError: they don't; see `check_agreement`.
         """
-        shared = tuple(v for v in variables if not self.is_local(v))
-        known = tuple(key(v) for v in shared)
+        kept = [not self.is_local(variable) for variable in variables]
+        shared = list(itertools.compress(variables, kept))
+        kinds = [_kind(grad) for grad in itertools.compress(grads, kept)]
+        site = tuple(zip(map(key, shared), kinds, strict=True))
+        if site in self._sites:
+            return self._sites[site]
         # Elastic ranks join later, when this graph is long traced: their state's sync() checks.
         # A TensorFlow 1 style graph has no eager world around it to check in.
-        if known in self._agreed or basics.is_elastic() or not exchange.is_possible():
-            return
-        if not self.options.process_set.included():
-            return
-        self._stream = check_agreement(
-            shared, "the variables to train", self.options.process_set, self._stream
-        )
-        GradientReducer._streams = max(GradientReducer._streams, self._stream + 1)
-        self._agreed.add(known)
+        possible = not basics.is_elastic() and exchange.is_possible()
+        if possible and self.options.process_set.included():
+            number = check_agreement(
+                shared,
+                "the variables to train",
+                self.options.process_set,
+                number=GradientReducer._agreed_streams,
+                kinds=kinds,
+            )
+            GradientReducer._agreed_streams = number + 1
+            if not self._sites:
+                self._stream = number
+        return self._sites.setdefault(site, len(self._sites))
 
     def reduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients reduced over the process set.
@@ -115,10 +138,10 @@ class GradientReducer:
             sparse_as_dense), local variables keep their own gradient.
 
         Raises:
-            ValueError: the ranks' variables differ.
+            ValueError: the ranks' variables, or which of them have gradients, differ.
         """
-        self.agree(variables)
         reduced = [self._densified(grad) for grad in grads]
+        site = self.agree(reduced, variables)
         if not self.takes_part():
             return reduced
         shared = []
@@ -129,16 +152,46 @@ class GradientReducer:
                 reduced[index] = self._scaled_local(grad)
             else:
                 shared.append(index)
+        with self._in_turn() as done:
+            self._reduce_shared(reduced, shared, variables, site)
+            done.extend(reduced[index] for index in shared)
+        return reduced
+
+    def _reduce_shared(
+        self, reduced: list[Any], shared: list[int], variables: Sequence[Any], site: int
+    ) -> None:
         dense = [i for i in shared if not isinstance(reduced[i], tf.IndexedSlices)]
         for number, group in enumerate(self._grouped(dense, reduced, variables)):
-            for index, tensor in zip(
-                group, self._reduce_dense(group, reduced, number), strict=True
-            ):
+            tensors = self._reduce_dense(group, reduced, f"{site}_dense_{number}")
+            for index, tensor in zip(group, tensors, strict=True):
                 reduced[index] = tensor
         for index in shared:
             if isinstance(reduced[index], tf.IndexedSlices):
-                reduced[index] = self._gather_sparse(reduced[index], index)
-        return reduced
+                reduced[index] = self._gather_sparse(reduced[index], f"{site}_sparse_{index}")
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[list[Any]]:
+        """Lets one reduction of this reducer run at a time, in program order.
+
+        Horovod tells collectives apart by name alone, and its ops are not stateful: the same one in
+        two functions of a graph would run at once, and give one function the other's result. Ops on
+        the same variable are ordered by TensorFlow.
+
+        Yields:
+            A list to which the block adds what it made.
+        """
+        done: list[Any] = []
+        if tf.executing_eagerly() or not exchange.is_possible():
+            yield done
+            return
+        if self._turn is None:
+            with tf.init_scope():
+                self._turn = tf.Variable(0, trainable=False, name="trepak_turn")
+        with tf.control_dependencies([self._turn.assign_add(1)]):
+            yield done
+        tensors = [getattr(made, "values", made) for made in done]
+        with tf.control_dependencies(tensors):
+            self._turn.assign_add(1)
 
     def takes_part(self) -> bool:
         """Tells whether this rank has others to reduce with."""
@@ -183,7 +236,7 @@ class GradientReducer:
         # A variable that no list names is a group of its own, as in Horovod.
         return [g for g in named if g] + [[i] for i in position.values()]
 
-    def _reduce_dense(self, group: list[int], grads: Sequence[Any], number: int) -> list[Any]:
+    def _reduce_dense(self, group: list[int], grads: Sequence[Any], part: str) -> list[Any]:
         options = self.options
         factor = options.gradient_predivide_factor
         return collectives.grouped_allreduce(
@@ -194,11 +247,11 @@ class GradientReducer:
             postscale_factor=factor,
             device_dense=options.device_dense,
             process_set=options.process_set,
-            name=self.collective_name(f"dense_{number}"),
+            name=self.collective_name(part),
             ignore_name_scope=True,
         )
 
-    def _gather_sparse(self, grad: tf.IndexedSlices, index: int) -> tf.IndexedSlices:
+    def _gather_sparse(self, grad: tf.IndexedSlices, part: str) -> tf.IndexedSlices:
         """Concatenates all ranks' slices: the sum of what they stand for."""
         options = self.options
         with tf.device(options.device_sparse):
@@ -208,11 +261,11 @@ class GradientReducer:
             values, indices = (
                 collectives.allgather(
                     tensor,
-                    name=self.collective_name(f"{part}_{index}"),
+                    name=self.collective_name(f"{part}_{what}"),
                     ignore_name_scope=True,
                     process_set=options.process_set,
                 )
-                for tensor, part in ((values, "values"), (grad.indices, "indices"))
+                for tensor, what in ((values, "values"), (grad.indices, "indices"))
             )
         return tf.IndexedSlices(values, indices, dense_shape=grad.dense_shape)
 

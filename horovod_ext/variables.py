@@ -49,8 +49,9 @@ def describe(variable: Any, named: bool = True) -> list[Any]:
 def _text(described: Sequence[Any] | None) -> str:
     if described is None:
         return "no such variable"
-    path, dtype, shape = described
-    return f"{path!r} {dtype} {shape}" if path else f"a {dtype} {shape}"
+    path, dtype, shape, *kind = described
+    text = f"{path!r} {dtype} {shape}" if path else f"a {dtype} {shape}"
+    return " with ".join([text, *kind])
 
 
 def _first_difference(ours: list[Any], theirs: list[Any]) -> tuple[int, Any, Any]:
@@ -66,8 +67,9 @@ def check_agreement(
     variables: Sequence[Any],
     what: str,
     process_set: basics.ProcessSet = basics.global_process_set,
-    stream: int = 0,
+    number: int = 0,
     unnamed: Sequence[Any] = (),
+    kinds: Sequence[str] = (),
 ) -> int:
     """Checks that all ranks hold the same variables in the same order, and picks a common stream.
 
@@ -78,21 +80,23 @@ def check_agreement(
         variables: Keras or TensorFlow variables, in the order in which they will be reduced.
         what: what they are for, for the message.
         process_set: the ranks that must agree.
-        stream: this rank's proposal for the number that tells this optimizer's collectives from
-            those of others; the highest proposal is taken.
+        number: this rank's proposal for a number that all ranks shall use; the highest is taken.
         unnamed: further variables, of which dtype and shape alone are compared (an optimizer's:
             their names hold the full paths of the model's).
+        kinds: what else must be the same, one word or two per variable.
 
     Returns:
-        The stream that all ranks use.
+        The number that all ranks use.
 
     Raises:
         ValueError: on every rank, naming the first variable that differs, the ranks and the remedy.
     """
     described = [describe(variable) for variable in variables]
     described += [describe(variable, named=False) for variable in unnamed]
+    for description, kind in zip(described, kinds, strict=False):
+        description.append(kind)
     digest = hashlib.sha256(repr(described).encode()).hexdigest()
-    facts = exchange.gather([digest, stream], "variables", process_set)
+    facts = exchange.gather([digest, number], "variables", process_set)
     if all(fact[0] == digest for fact in facts):
         return max(fact[1] for fact in facts)
 

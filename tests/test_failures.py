@@ -55,7 +55,7 @@ def test_mpi_ends_the_job_and_names_the_rank(tmp_path: Path, rank: int) -> None:
     nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("loop", ["fit", "eager_loop"])
+@pytest.mark.parametrize("loop", ["fit", "eager_loop", "compiled_loop"])
 def test_gloo_survivors_raise_horovod_internal_error(tmp_path: Path, loop: str) -> None:
     code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=1)
     assert code != 0

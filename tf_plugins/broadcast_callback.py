@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
-from trepak.horovod_ext.failures import raising_collective_failures
 from trepak.horovod_ext.variables import check_agreement, key
 from trepak.tf_plugins.distributed_optimizer import is_distributed
 from trepak.tf_plugins.epoch_limit import EpochLimit, in_lockstep
@@ -28,7 +27,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
       exchange;
     - non-trainable state (BatchNorm's moving statistics) is averaged over the ranks before
       validation, saving and the end of each epoch;
-    - a lost rank raises HorovodInternalError out of `fit`.
+    - a rank that ends its training while others go on is an error on all.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
@@ -49,6 +48,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local: set[Any] = set()
         self._limit = EpochLimit()
         self._state_is_averaged = False
+        self._first_epoch = True
         single = isinstance(local_variables, keras.Variable | tf.Variable)
         for variable in [local_variables] if single else local_variables or []:
             self.register_local_var(variable)
@@ -64,16 +64,30 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local.add(key(var))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Copies the weights, agrees on the steps and makes lost ranks raise."""
+        """Copies the weights and agrees on the steps."""
         self._state_is_averaged = False
+        self._first_epoch = True
         self._check_optimizer()
-        self._broadcast()
-        known = self._agree_on_steps()
+        if self._is_complete():
+            self._broadcast()
         plain = getattr(self.model.train_function, "_trepak_plain", self.model.train_function)
-        function: Any = plain if known else in_lockstep(plain, self.model.steps_per_execution)
-        function = raising_collective_failures("training")(function)
-        function._trepak_plain = plain
-        self.model.train_function = function
+        self.model.train_function = plain
+        if not self._agree_on_steps():
+            steps = self.model.steps_per_execution
+            function: Any = in_lockstep(plain, steps, self._average)
+            function._trepak_plain = plain
+            self.model.train_function = function
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Checks that no rank has ended its training while others go on."""
+        if not self._first_epoch:
+            self._check_that_all_go_on(True)
+        self._first_epoch = False
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Checks that all ranks have ended their training."""
+        if not self._first_epoch:
+            self._check_that_all_go_on(False)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes that the state moves again."""
@@ -87,37 +101,53 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if steps and batch + 1 >= steps:
             self._average()
 
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Averages the state before validation, where the end of the epoch was not foreseen."""
-        if self._limit.batches is None and self.model.optimizer is not None:
-            self._average()
-
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Averages the state if nothing has yet; lets training go on into the next epoch."""
         self._limit.after_epoch(self.model)
         self._average()
 
+    def _optimizers(self) -> list[Any]:
+        """Returns the compiled optimizer, and those that a train_step of the model's own uses."""
+        mine = [v for v in vars(self.model).values() if isinstance(v, keras.optimizers.Optimizer)]
+        return list({id(optimizer): optimizer for optimizer in mine}.values())
+
     def _check_optimizer(self) -> None:
-        if basics.size() > 1 and not is_distributed(self.model.optimizer):
+        optimizers = self._optimizers()
+        if basics.size() > 1 and optimizers and not any(map(is_distributed, optimizers)):
             warnings.warn(
                 "the model's optimizer is not distributed: every rank trains for itself. Wrap it: "
                 "model.compile(optimizer=hvd.DistributedOptimizer(optimizer), …).",
                 stacklevel=2,
             )
 
+    def _is_complete(self) -> bool:
+        """Tells whether all weights exist; a model without call() is never `built` itself."""
+        layers = self.model._flatten_layers(include_self=False)
+        return self.model.built or all(layer.built for layer in layers)
+
     def _broadcast(self) -> None:
-        optimizer = self.model.optimizer
-        if self.broadcast_done or not self.model.built:
+        if self.broadcast_done:
             return
-        if optimizer is not None and not optimizer.built:
-            optimizer.build(self.model.trainable_variables)
+        compiled = self.model.optimizer
+        if is_distributed(compiled) and not compiled.built:
+            compiled.build(self.model.trainable_variables)
         weights = [v for v in self.model.weights if key(v) not in self._local]
-        state = list(optimizer.variables) if optimizer is not None else []
+        state = [v for optimizer in self._optimizers() for v in optimizer.variables]
         check_agreement(weights, "the variables of the model", unnamed=state)
         shared = weights + [v for v in state if key(v) not in self._local]
         with tf.device(self.device):
             broadcast_variables(shared, self.root_rank)
         self.broadcast_done = True
+
+    def _check_that_all_go_on(self, mine: bool) -> None:
+        everyone = exchange.gather(mine, "whether training goes on")
+        if len(set(everyone)) > 1:
+            stopped, going = everyone.index(False), everyone.index(True)
+            raise RuntimeError(
+                f"rank {stopped} has ended its training while rank {going} goes on (this is rank "
+                f"{basics.rank()}). Let all ranks decide alike: put MetricAverageCallback before "
+                "EarlyStopping and the like, and give all ranks the same number of epochs."
+            )
 
     def _agree_on_steps(self) -> bool:
         """Limits every rank's epochs to the fewest steps that any rank has data for.
@@ -130,7 +160,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if None in steps:
             return len(steps) == 1
         fewest, most = min(steps), max(steps)
-        self._limit.batches = fewest
         if fewest == most:
             return True
         per_execution = self.model.steps_per_execution
@@ -150,7 +179,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         return True
 
     def _average(self) -> None:
-        if self.model.built and not self._state_is_averaged:
+        if not self._state_is_averaged:
             local = [v for v in self.model.weights if key(v) in self._local]
             average_state(self.model, local_variables=local)
             self._state_is_averaged = True

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext.failures import collective_failures
 from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
+from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.bsp import BSP
 from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
 from trepak.tf_plugins.sync import SyncModel
@@ -22,17 +22,20 @@ class Distribution:
     Kept in one object so that a LossScaleOptimizer and the optimizer inside it can share it.
     """
 
-    def __init__(
-        self, sync: SyncModel, reducer: GradientReducer, accumulator: GradientAccumulator | None
-    ) -> None:
-        """Bundles the three."""
+    def __init__(self, sync: SyncModel, options: ReduceOptions, name: str, passes: int, mean: bool):
+        """Makes one; `passes` backward passes are summed, or averaged with `mean`, per step."""
+        self._made_with = (sync, options, name, passes, mean)
         self.sync = sync
-        self.reducer = reducer
-        self.accumulator = accumulator
-        # Set while a LossScaleOptimizer around the optimizer has taken over the reduction.
-        self.outer: Any = None
-        # The gradients that compute_gradients() has reduced: apply() takes them as they are.
-        self.reduced: list[Any] = []
+        self.reducer = GradientReducer(options, name)
+        self.accumulator = GradientAccumulator(passes, mean) if passes > 1 else None
+        # True while a LossScaleOptimizer, which has reduced, has the optimizer inside it apply.
+        self.delegating = False
+        # Graph and variables of gradients that compute_gradients() has reduced.
+        self.computed: Any = None
+
+    def renewed(self) -> Distribution:
+        """Returns one with the same settings and no state."""
+        return Distribution(*self._made_with)
 
     def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients to apply in this step; see `SyncModel.combine`."""
@@ -54,24 +57,22 @@ class DistributedMixin:
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
         """Reduces the gradients over all ranks and applies them; see `keras.Optimizer.apply`."""
         grads = list(grads)
-        if self._trepak.outer not in (None, self) or not grads:
+        if self._trepak.delegating or not grads:
             super().apply(grads, trainable_variables)  # type: ignore[misc]
             return
         variables = self._variables_of(grads, trainable_variables)
-        known = {id(grad) for grad in self._trepak.reduced}
-        if known and all(grad is None or id(grad) in known for grad in grads):
+        computed, self._trepak.computed = self._trepak.computed, None
+        if computed == _here(variables):
             self._apply_plainly(grads, variables)
-            return
-        with collective_failures("reducing gradients"):
-            if self._trepak.accumulator is not None:
-                self._trepak.accumulator.step(
-                    grads,
-                    variables,
-                    lambda sums: self._reduce_and_apply(sums, variables),
-                    self._skip_step,
-                )
-            else:
-                self._reduce_and_apply(grads, variables)
+        elif self._trepak.accumulator is not None:
+            self._trepak.accumulator.step(
+                grads,
+                variables,
+                lambda sums: self._reduce_and_apply(sums, variables),
+                self._skip_step,
+            )
+        else:
+            self._reduce_and_apply(grads, variables)
 
     def _variables_of(self, grads: list[Any], variables: Any) -> list[Any]:
         """Returns the variables of the gradients; builds the optimizer, outside any tf.cond."""
@@ -111,7 +112,7 @@ class DistributedMixin:
         self._accumulating = None
         if self._keras_accumulates():
             self._accumulating = list(trainable_variables)
-            self._trepak.reducer.agree(self._accumulating)
+            self._trepak.reducer.agree(grads, self._accumulating)
         super()._backend_apply_gradients(grads, trainable_variables)  # type: ignore[misc]
 
     def _clip_gradients(self, grads: Any) -> Any:
@@ -137,9 +138,9 @@ class DistributedMixin:
     ) -> list[tuple[Any, Any]]:
         """Returns (gradient, variable) pairs, reduced over all ranks, for `apply_gradients`.
 
-        The optimizer then applies them as they are; gradients made from them (clipped ones, say)
-        are reduced once more, which changes nothing with op=Average. Where gradients are summed
-        over several passes they are this rank's own, and `apply_gradients` reduces the sums.
+        The next `apply_gradients` for these variables, in the same function, takes what it is given
+        as it is, clipped or otherwise changed. Where gradients are summed over several passes they
+        are this rank's own, and `apply_gradients` reduces the sums.
 
         Args:
             loss: a function that returns the loss, or the loss itself with the `tape` that saw it.
@@ -157,9 +158,16 @@ class DistributedMixin:
         variables = list(var_list)
         grads = tape.gradient(loss, variables)
         if self._trepak.accumulator is None and not self._keras_accumulates():
-            with collective_failures("reducing gradients"):
-                grads = self._trepak.reduced = self._trepak.combine(grads, variables)
+            grads = self._trepak.combine(grads, variables)
+            self._trepak.computed = _here(variables)
         return list(zip(grads, variables, strict=True))
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Returns an optimizer that is distributed alike, and shares nothing with this one."""
+        optimizer = super().from_config(config, *args, **kwargs)  # type: ignore[misc]
+        optimizer._trepak = cls._trepak.renewed()
+        return optimizer
 
     def register_local_var(self, var: Any) -> None:
         """Keeps a variable local to this rank: its gradients are not reduced, only scaled.
@@ -168,6 +176,12 @@ class DistributedMixin:
             var: a Keras or TensorFlow variable.
         """
         self._trepak.reducer.register_local(var)
+
+
+def _here(variables: Sequence[Any]) -> Any:
+    """Returns what tells in which graph, or eagerly, and of what gradients were computed."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    return graph, [key(variable) for variable in variables]
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -206,11 +220,10 @@ def distribute(
     from trepak.tf_plugins import loss_scale
 
     _check(optimizer, backward_passes_per_step, sync)
-    accumulator = None
-    if backward_passes_per_step > 1:
-        accumulator = GradientAccumulator(backward_passes_per_step, average_aggregated_gradients)
-    reducer = GradientReducer(options, name or f"Distributed{type(optimizer).__name__}")
-    distribution = Distribution(sync or BSP(), reducer, accumulator)
+    name = name or f"Distributed{type(optimizer).__name__}"
+    distribution = Distribution(
+        sync or BSP(), options, name, backward_passes_per_step, average_aggregated_gradients
+    )
     loss_scale.watch()
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return loss_scale.distribute(optimizer, distribution)

@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives
-from trepak.horovod_ext.failures import collective_failures
 from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
 from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.tracing import reject_xla
@@ -46,14 +45,13 @@ class DistributedTape(tf.GradientTape):
 
         Raises:
             ValueError: the ranks' sources differ, or XLA is to compile this.
-            HorovodInternalError: a rank has left the job (when executed eagerly).
+            HorovodInternalError: a rank has left the job.
         """
         grads = super().gradient(target, sources, output_gradients, **kwargs)
         reject_xla()
         flat = tf.nest.flatten(grads, expand_composites=False)
-        with collective_failures("reducing gradients"):
-            reducer = _tape_reducer(self._options, self._local)
-            reduced = reducer.reduce(flat, tf.nest.flatten(sources))
+        reducer = _tape_reducer(self._options, self._local)
+        reduced = reducer.reduce(flat, tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, reduced)
 
     def get_local_and_global_gradients(
@@ -126,7 +124,11 @@ _tape_reducers: dict[Any, GradientReducer] = {}
 
 def _tape_reducer(options: ReduceOptions, local: Sequence[Any]) -> GradientReducer:
     """Returns one reducer for all tapes alike: a tape lives one step, its reducer the whole job."""
-    kind = (repr(options), frozenset(key(source) for source in local))
+    groups = options.groups
+    if isinstance(groups, list):
+        groups = tuple(tuple(key(variable) for variable in group) for group in groups)
+    settings = tuple((vars(options) | {"groups": groups}).values())
+    kind = (settings, frozenset(key(source) for source in local))
     if kind not in _tape_reducers:
         _tape_reducers[kind] = GradientReducer(options, "DistributedGradientTape")
         for source in local:

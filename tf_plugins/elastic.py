@@ -13,7 +13,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.broadcasting import broadcast_object, broadcast_variables
-from trepak.horovod_ext.failures import collective_failures
+from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.variables import check_agreement, tf_variable
 from trepak.tf_plugins.epoch_limit import EpochLimit
 
@@ -27,11 +27,17 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     Args:
         func: takes a state as first argument.
     """
+    first_stream: int | None = None
 
     @functools.wraps(func)
     def training(state: Any, *args: Any, **kwargs: Any) -> Any:
-        with collective_failures("training elastically"):
-            return func(state, *args, **kwargs)
+        # An optimizer that is made in here is made anew after each reset. Its collectives must be
+        # named on the ranks that stay as on those that join, which make it for the first time.
+        nonlocal first_stream
+        if first_stream is None:
+            first_stream = GradientReducer.streams
+        GradientReducer.streams = first_stream
+        return func(state, *args, **kwargs)
 
     return run_fn(training, _reset)
 
@@ -119,6 +125,22 @@ class TensorFlowKerasState(TensorFlowState):
         self.model = model
         self.optimizer = optimizer
         super().__init__([*model.weights, *optimizer.variables], **kwargs)
+
+    def restore(self) -> None:
+        """Goes back to the last commit."""
+        self._forget_passes()
+        super().restore()
+
+    def sync(self) -> None:
+        """Takes rank 0's values on all ranks, and commits them; a collective call."""
+        self._forget_passes()
+        super().sync()
+
+    def _forget_passes(self) -> None:
+        """Starts summing over backward passes anew, so that all ranks reduce in the same pass."""
+        distribution = getattr(self.optimizer, "_trepak", None)
+        if distribution is not None and distribution.accumulator is not None:
+            distribution.accumulator.reset()
 
 
 class KerasState(TensorFlowKerasState):

@@ -41,18 +41,22 @@ class EpochLimit:
             model.stop_training = False
 
 
-def in_lockstep(train_function: Callable[[Any], Any], steps: int) -> Callable[[Any], Any]:
+def in_lockstep(
+    train_function: Callable[[Any], Any], steps: int, at_end: Callable[[], None]
+) -> Callable[[Any], Any]:
     """Wraps a model's train function so that an epoch ends where the first rank has no more data.
 
     Args:
         train_function: what Keras calls with an iterator over batches.
         steps: batches that one call takes (steps_per_execution).
+        at_end: called on all ranks when the data has ended.
     """
 
     def step(iterator: Any) -> Any:
         batches = list(itertools.islice(iterator, steps))
         fewest = min(exchange.gather(len(batches), "batches at hand"))
         if not fewest:
+            at_end()
             raise StopIteration  # as Keras' own function does at the end of the data
         return train_function(batches[:fewest])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.tracing import outside_graph
 
 
@@ -27,7 +28,8 @@ class GradientAccumulator:
         self.average = average
         self.ending_step = False  # while `apply` is traced: the optimizer then counts real steps
         self.counter: Any = None  # int32 scalar: passes summed since the last real step
-        self._sums: list[Any] = []
+        self._sums: dict[Any, Any] = {}  # per variable, made when it first has a gradient
+        self._variables: list[Any] = []
 
     def step(
         self,
@@ -39,29 +41,31 @@ class GradientAccumulator:
         """Adds one pass's gradients; at the last pass applies their sum and starts again.
 
         Args:
-            grads: tensors, IndexedSlices (summed densely) or None, always in the same order.
-            variables: the variables that they belong to.
+            grads: tensors, IndexedSlices (summed densely) or None.
+            variables: the variables that they belong to, the same in every pass.
             apply: called with the sums in a pass that ends a step.
             skip: called in any other pass.
+
+        Raises:
+            ValueError: other variables than before.
         """
         self._build(grads, variables)
-        for total, grad in zip(self._sums, grads, strict=True):
-            if total is not None:
+        for grad, variable in zip(grads, variables, strict=True):
+            if grad is not None:
+                total = self._sums[key(variable)]
                 total.assign_add(tf.cast(tf.convert_to_tensor(grad), total.dtype))
         self.counter.assign_add(1)
 
         def end_step() -> tf.Tensor:
             scale = 1.0 / self.passes if self.average else 1.0
-            sums = [None if s is None else s.value() * tf.cast(scale, s.dtype) for s in self._sums]
+            totals = [self._sums.get(key(variable)) for variable in variables]
+            sums = [None if t is None else t.value() * tf.cast(scale, t.dtype) for t in totals]
             self.ending_step = True
             try:
                 apply(sums)
             finally:
                 self.ending_step = False
-            for total in self._sums:
-                if total is not None:
-                    total.assign(tf.zeros_like(total))
-            self.counter.assign(0)
+            self.reset()
             return tf.constant(True)
 
         def wait() -> tf.Tensor:
@@ -70,12 +74,27 @@ class GradientAccumulator:
 
         tf.cond(tf.equal(self.counter, self.passes), end_step, wait)
 
-    def _build(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+    def reset(self) -> None:
+        """Forgets the passes since the last real step."""
+        for total in self._sums.values():
+            total.assign(tf.zeros_like(total))
         if self.counter is not None:
-            return
-        with outside_graph():
-            self.counter = tf.Variable(0, trainable=False, name="trepak_passes")
-            self._sums = [
-                None if g is None else tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False)
-                for g, v in zip(grads, variables, strict=True)
-            ]
+            self.counter.assign(0)
+
+    def _build(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        if self.counter is None:
+            with outside_graph():
+                self.counter = tf.Variable(0, trainable=False, name="trepak_passes")
+            self._variables = [key(variable) for variable in variables]
+        if [key(variable) for variable in variables] != self._variables:
+            raise ValueError(
+                "backward_passes_per_step sums the gradients of all variables over the same "
+                f"passes, but this one has {len(variables)} variables that are not those "
+                f"{len(self._variables)} of the first. Pass all variables to every apply(), with "
+                "None for those without a gradient, or use one optimizer per set of variables."
+            )
+        for grad, variable in zip(grads, variables, strict=True):
+            if grad is not None and key(variable) not in self._sums:
+                with outside_graph():
+                    zeros = tf.zeros(variable.shape, variable.dtype)
+                    self._sums[key(variable)] = tf.Variable(zeros, trainable=False)

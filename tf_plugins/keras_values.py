@@ -21,7 +21,7 @@ def allreduce(
 ) -> Any:
     """Reduces a tensor-like value over all ranks; see `trepak.allreduce`."""
     return collectives.allreduce(
-        tf.constant(value, name=name),
+        tf.convert_to_tensor(value, name=name),
         average=average,
         compression=compression,
         op=op,
@@ -33,14 +33,14 @@ def allreduce(
 
 def allgather(value: Any, name: str | None = None) -> Any:
     """Concatenates all ranks' values along the first dimension; see `trepak.allgather`."""
-    return collectives.allgather(tf.constant(value, name=name), name=name)
+    return collectives.allgather(tf.convert_to_tensor(value, name=name), name=name)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Returns `root_rank`'s value; see `trepak.broadcast`."""
-    return collectives.broadcast(tf.constant(value, name=name), root_rank, name=name)
+    return collectives.broadcast(tf.convert_to_tensor(value, name=name), root_rank, name=name)
 
 
 def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any:
     """Reduces over all ranks and returns this rank's share; see `trepak.reducescatter`."""
-    return collectives.reducescatter(tf.constant(value, name=name), op=op, name=name)
+    return collectives.reducescatter(tf.convert_to_tensor(value, name=name), op=op, name=name)

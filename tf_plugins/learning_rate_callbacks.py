@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from trepak.horovod_ext import basics
+from trepak.horovod_ext import basics, exchange
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -50,7 +50,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.end_epoch = end_epoch
         self.staircase = staircase
         self.momentum_correction = momentum_correction
-        self.steps_per_epoch = steps_per_epoch
+        self.steps_per_epoch = self._given_steps = steps_per_epoch
         self.current_epoch = 0
         if callable(multiplier):
             self.multiplier = multiplier
@@ -59,25 +59,33 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self.multiplier = lambda epoch: factor ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Finds out the number of batches per epoch, if it is needed.
+        """Finds out the number of batches per epoch, if it is needed: a collective call then.
 
         Raises:
             ValueError: it is needed and unknown.
-            TypeError: the optimizer's learning rate is a schedule, which cannot be set.
+            TypeError: the optimizer's learning rate is a schedule, or one of several.
         """
         optimizer = self._optimizer()
+        if isinstance(optimizer, keras.optimizers.MultiOptimizer):
+            raise TypeError(
+                f"{type(self).__name__} cannot set the rates inside a MultiOptimizer; give those "
+                "optimizers schedules."
+            )
         if not isinstance(optimizer._learning_rate, keras.Variable):
             raise TypeError(
                 f"{type(self).__name__} sets the learning rate, but the optimizer's is a schedule: "
                 "give the optimizer a number, or leave the callback out."
             )
-        if not self.staircase and not self.steps_per_epoch:
-            self.steps_per_epoch = self.params.get("steps")
-            if not self.steps_per_epoch:
+        if not self.staircase:
+            # The fewest of all ranks: that many are run, and all ranks must set the same rates.
+            mine = self._given_steps or self.params.get("steps")
+            everyone = exchange.gather(mine, "steps per epoch of the learning rate")
+            if None in everyone:
                 raise ValueError(
-                    f"{type(self).__name__} does not know the number of batches per epoch; pass "
-                    "steps_per_epoch."
+                    f"{type(self).__name__} does not know the number of batches per epoch on rank "
+                    f"{everyone.index(None)}; pass steps_per_epoch."
                 )
+            self.steps_per_epoch = min(everyone)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Sets the rate of the epoch, with `staircase`."""

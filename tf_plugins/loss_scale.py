@@ -31,8 +31,15 @@ class DistributedLossScaleMixin(DistributedMixin):
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
         if self._keras_accumulates():
-            self._trepak.reducer.agree(variables)
+            self._trepak.reducer.agree(grads, variables)
         super()._reduce_and_apply(grads, variables)
+
+    def _apply_plainly(self, grads: list[Any], variables: list[Any]) -> None:
+        self._trepak.delegating = True
+        try:
+            super()._apply_plainly(grads, variables)
+        finally:
+            self._trepak.delegating = False
 
     def check_finite(self, grads: Any) -> Any:
         """Tells, alike on all ranks, whether every gradient is finite; a bool scalar."""
@@ -62,7 +69,6 @@ class DistributedLossScaleMixin(DistributedMixin):
 def distribute(optimizer: Any, distribution: Distribution) -> Any:
     """Makes a LossScaleOptimizer reduce in place of the optimizer inside it; returns it."""
     inner = optimizer.inner_optimizer
-    distribution.outer = optimizer
     # The inner optimizer shares the distribution: it counts steps, and accumulates gradients.
     if not isinstance(inner, DistributedMixin):
         inner.__class__ = distributed_class(type(inner), distribution, DistributedMixin)

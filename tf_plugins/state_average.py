@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange
-from trepak.horovod_ext.failures import collective_failures
 from trepak.horovod_ext.variables import key, tf_variable
 
 
@@ -49,13 +48,15 @@ def average_state(
     different = [w for w, *seen in zip(weights, *prints, strict=True) if len(set(seen)) > 1]
     if not different:
         return []
-    with collective_failures("averaging non-trainable weights"):
-        # In float32, so that half-precision state does not lose bits on the way.
-        averaged = collectives.grouped_allreduce(
-            [tf.cast(tf_variable(w), tf.float32) for w in different],
-            op=collectives.Average,
-            process_set=process_set,
-        )
+    averaged = [
+        collectives.allreduce(_precise(tf_variable(weight)), process_set=process_set)
+        for weight in different
+    ]
     for weight, value in zip(different, averaged, strict=True):
         weight.assign(tf.cast(value, weight.dtype))
     return [weight.path for weight in different]
+
+
+def _precise(value: Any) -> Any:
+    """Returns half-precision values in float32, so that they lose no bits on the way."""
+    return tf.cast(value, tf.float32) if tf.as_dtype(value.dtype).size < 4 else value

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives
+from trepak.tf_plugins.tracing import number_in_graph
 
 
 @keras.saving.register_keras_serializable(package="trepak")
@@ -43,7 +44,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         mean, variance = super()._moments(inputs, mask)
-        if basics.size() == 1:
+        if not basics.is_elastic() and basics.size() == 1:
             return mean, variance
         # Var[X] = E[X²] − E[X]², each weighed by the samples behind it: the last batches of uneven
         # shards differ in size.
@@ -54,11 +55,25 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
             count = tf.math.count_nonzero(mask)
         weight = tf.cast(count, mean.dtype)
         stack = tf.stack([mean, variance + tf.square(mean)]) * weight
-        total = collectives.allreduce(
-            tf.concat([tf.reshape(stack, [-1]), tf.reshape(weight, [1])], 0),
-            op=collectives.Sum,
-            name=f"trepak_sync_batch_norm_{self.name}",
-        )
+        sums = tf.concat([tf.reshape(stack, [-1]), tf.reshape(weight, [1])], 0)
+        total = _sum_over_ranks(sums, f"trepak_sync_batch_norm_{number_in_graph('batch norm')}")
         stats = tf.reshape(total[:-1] / total[-1], tf.shape(stack))
         stats.set_shape(stack.shape)
         return stats[0], stats[1] - tf.square(stats[0])
+
+
+def _sum_over_ranks(value: Any, name: str) -> Any:
+    """Sums a tensor over all ranks, differentiably.
+
+    Its collectives are named by the layer's place in the graph: Keras' layer names hold numbers
+    that differ where a rank has built or loaded other models before.
+    """
+
+    def summed(tensor: Any, name: str) -> Any:
+        return collectives.allreduce(tensor, op=collectives.Sum, name=name, ignore_name_scope=True)
+
+    @tf.custom_gradient
+    def differentiable(tensor: Any) -> Any:
+        return summed(tensor, name), lambda gradient: summed(gradient, f"{name}_gradient")
+
+    return differentiable(value)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -14,6 +16,28 @@ def outside_graph() -> Iterator[None]:
     """Runs the block eagerly on the host, also while a tf.function is traced."""
     with tf.init_scope():
         yield
+
+
+_numbers: Any = weakref.WeakKeyDictionary()  # outermost graph → kind → numbers given
+
+
+def number_in_graph(kind: str) -> int:
+    """Counts things of a kind in the function that is being traced, from 0; 0 when eager.
+
+    The same on all ranks and in each retracing, which TensorFlow's unique names are not.
+    """
+    if tf.executing_eagerly():
+        return 0
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None and _is_function(graph.outer_graph):
+        graph = graph.outer_graph
+    counts = _numbers.setdefault(graph, {})
+    counts[kind] = counts.get(kind, -1) + 1
+    return int(counts[kind])
+
+
+def _is_function(graph: Any) -> bool:
+    return bool(graph.building_function)
 
 
 def reject_xla() -> None:

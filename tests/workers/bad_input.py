@@ -136,6 +136,38 @@ def other_sources_of_a_tape() -> Any:
 
 
 @case
+def a_gradient_that_only_one_rank_has() -> Any:
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+    v, w = keras.Variable([1.0], name="always"), keras.Variable([1.0], name="sometimes")
+    grads = [tf.ones([1]), tf.ones([1]) if hvd.rank() == 0 else None]
+    return fails(
+        ValueError,
+        lambda: optimizer.apply(grads, [v, w]),
+        "sometimes",
+        "with no gradient on rank 1",
+        "with a gradient on rank 0",
+    )
+
+
+@case
+def one_rank_ends_its_training_alone() -> Any:
+    model = features.small_model(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.stop_training = hvd.rank() == 1 and epoch == 1
+
+    x, y = features.some_data(16)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Stop()]
+    return fails(
+        RuntimeError,
+        lambda: model.fit(x, y, epochs=5, verbose=0, callbacks=callbacks),
+        "rank 1 has ended its training while rank 0 goes on",
+        "MetricAverageCallback",
+    )
+
+
+@case
 def compiled_by_xla() -> Any:
     model = exactness.dense_model()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))

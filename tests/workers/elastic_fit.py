@@ -46,6 +46,9 @@ def main() -> None:
 
     @hvd.elastic.run
     def train(state: Any) -> None:
+        # A second optimizer, made anew after each reset, with collectives of its own.
+        other = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
+        other.apply([np.ones(2, "float32")], [keras.Variable(np.zeros(2, "float32"))])
         callbacks = [
             hvd.callbacks.BroadcastGlobalVariablesCallback(0),
             Log(state),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import exactness
 import features
 import harness
 import keras
@@ -67,6 +69,7 @@ def uneven_shards_end_cleanly() -> Any:
         model = features.small_model(optimizer, **options)
         stopping = keras.callbacks.EarlyStopping(monitor="loss", patience=50)
         callbacks = [stopping, hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+        callbacks.append(hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=2))
         history = model.fit(x, y, batch_size=8, epochs=3, verbose=0, callbacks=callbacks)
         assert len(history.history["loss"]) == 3
         per_call = model.steps_per_execution
@@ -194,13 +197,54 @@ def metrics_weigh_samples() -> Any:
 @case
 def validation_on_one_rank_only() -> Any:
     x, y = features.some_data(32)
-    model = features.small_model(hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)))
-    callbacks = [
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-        hvd.callbacks.MetricAverageCallback(),
-    ]
-    validation = (x, y) if hvd.rank() == 0 else None
-    model.fit(x, y, epochs=2, verbose=0, callbacks=callbacks, validation_data=validation)
+    known = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+    for data in (known, known.filter(lambda *_: True)):
+        model = features.small_model(hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)))
+        callbacks = [
+            hvd.callbacks.MetricAverageCallback(),
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        ]
+        validation = (x, y) if hvd.rank() == 0 else None
+        model.fit(data, epochs=2, verbose=0, callbacks=callbacks, validation_data=validation)
+        features.assert_same_on_all_ranks(model)
+
+
+class TwoNetworks(keras.Model):
+    """As a GAN is often written: two networks, two optimizers, no call()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = exactness.dense_model(), exactness.dense_model()
+
+    def compile(self, first_optimizer: Any, second_optimizer: Any) -> None:
+        super().compile()
+        self.first_optimizer, self.second_optimizer = first_optimizer, second_optimizer
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        for network, optimizer in (
+            (self.first, self.first_optimizer),
+            (self.second, self.second_optimizer),
+        ):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(network(x, training=True) - y))
+            variables = network.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
+@case
+def two_networks_with_a_train_step_of_their_own() -> Any:
+    keras.utils.set_random_seed(hvd.rank())
+    model = TwoNetworks()
+    adam = keras.optimizers.Adam
+    model.compile(hvd.DistributedOptimizer(adam(0.01)), hvd.DistributedOptimizer(adam(0.02)))
+    x, y = features.some_data(32, hvd.rank())
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+    features.assert_same_on_all_ranks(model)
 
 
 LOAD_WITHOUT_TREPAK = """

@@ -52,6 +52,23 @@ def eager_loop(model: Any) -> None:
         announce.on_train_batch_end(step)
 
 
+def compiled_loop(model: Any) -> None:
+    x, y = data()
+    x, y = tf.constant(x[:8]), tf.constant(y[:8], tf.float32)
+    announce = Announce()
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x) - y))
+        grads = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+
+    for number in range(10**6):
+        step()
+        announce.on_train_batch_end(number)
+
+
 def main() -> None:
     # The Gloo launcher ends the survivors with SIGTERM at once; they shall have their say first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -61,7 +78,7 @@ def main() -> None:
     model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
     caught = {}
     try:
-        {"fit": fit, "eager_loop": eager_loop}[sys.argv[1]](model)
+        {"fit": fit, "eager_loop": eager_loop, "compiled_loop": compiled_loop}[sys.argv[1]](model)
     except hvd.elastic.HorovodInternalError as error:
         caught = {"ok": True, "error": str(error), "time": time.time()}
     (OUT / f"{hvd.rank()}.json").write_text(json.dumps({"caught": caught}))
