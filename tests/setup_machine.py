@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # What the script itself needs, apart from what it checks for.
 TOOLS = (
-    "bash basename cat cp cut dirname find flock getconf head mkdir mktemp mv paste rm sed "
-    "sha256sum sort tail touch uname xargs"
+    "bash basename cat cp cut dirname find flock getconf grep head mkdir mktemp mv paste rm sed "
+    "sha256sum sort tail tar touch uname xargs"
 )
 CHECKED = "g++ make cmake pkg-config mpicxx mpirun ip clang-format"
 
@@ -19,7 +19,10 @@ after() {{ while [[ $1 != "$option" ]]; do shift; done; echo "$2"; }}
 case $* in
   *version_info*) echo 3.11 ;;
   "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
-  *"pip download"*) option=-d; dir=$(after "$@"); mkdir "$dir" && touch "$dir/horovod-1.tar.gz" ;;
+  *"pip download"*)
+    option=-d; dir=$(after "$@"); gloo=$dir/horovod-0.28.1/horovod/common/gloo
+    mkdir -p "$gloo" && echo 'global_ranks_.reserve(size_);' >"$gloo/gloo_controller.cc"
+    tar -cf "$dir/horovod-0.28.1.tar.gz" -C "$dir" horovod-0.28.1 ;;
   *"pip wheel"*)
     option=-w; dir=$(after "$@"); mkdir "$dir" && touch "$dir/horovod-1.whl"
     ! compgen -e HOROVOD_GPU || exit 4

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import WORKERS, finish, horovodrun, start
+from conftest import WORKERS, finish, horovodrun, run_job, start
 
 LIMIT = 10.0  # seconds from the kill to the end of the job
 
@@ -67,3 +67,13 @@ def test_gloo_survivors_raise_horovod_internal_error(tmp_path: Path, loop: str) 
         assert caught["time"] - killed_at < LIMIT
         assert f"rank {survivor}" in caught["error"] and "trepak.elastic" in caught["error"]
     nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+def test_a_collective_that_one_rank_never_enters_fails(tmp_path: Path, gloo: bool) -> None:
+    """No wait without a deadline: here 4 seconds, where a rank stays away for 20."""
+    outcome = run_job("stall", tmp_path, gloo=gloo, env={"TREPAK_STALL_SECONDS": "4"}, seconds=90)
+    for rank in (0, 1):
+        result = outcome.ranks[rank].get("stall")
+        assert result and result["ok"], outcome.output[-3000:]
+    assert outcome.ranks[0]["stall"]["value"] < 15, outcome.ranks
