@@ -51,14 +51,14 @@ def test_every_keras_optimizer(job: Any) -> None:
 
 
 @pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
-@pytest.mark.parametrize("worker", ["features", "training", "bad_input"])
+@pytest.mark.parametrize("worker", ["features", "isolation", "training", "bad_input"])
 def test_promises(job: Any, worker: str, np: int, gloo: bool) -> None:
     outcome = job(worker, np=np, gloo=gloo)
     outcome.check()
     assert [len(results) for results in outcome.ranks] == [count_cases(worker)] * np
 
 
-@pytest.mark.parametrize("worker", ["features", "training"])
+@pytest.mark.parametrize("worker", ["features", "isolation", "training"])
 def test_one_process_without_a_launcher(tmp_path: Any, worker: str) -> None:
     """Size 1: everything works, and nothing waits for anyone."""
     command = [sys.executable, str(WORKERS / f"{worker}.py")]

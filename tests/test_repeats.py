@@ -17,7 +17,7 @@ pytestmark = pytest.mark.soak
 
 @rounds
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
-@pytest.mark.parametrize("worker", ["features", "training", "bad_input"])
+@pytest.mark.parametrize("worker", ["features", "isolation", "training", "bad_input"])
 def test_promises(job: Any, worker: str, gloo: bool, round: int) -> None:
     test_bsp.test_promises(job, worker, np=2, gloo=gloo)
 
