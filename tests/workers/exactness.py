@@ -268,9 +268,9 @@ def add_matrix() -> None:
         harness.CASES[f"{name}-tape"] = lambda name=name: compare(
             OPTIMIZERS[name], wrap=lambda optimizer: optimizer, loop=tape_loop
         )
-        # 11 bits of mantissa in every step's gradients: relative error 2**-11 per gradient.
+        # 11 bits of mantissa in every step's gradients: a relative error of 2**-11 = 4.9e-4 each.
         harness.CASES[f"{name}-fp16"] = lambda name=name: compare(
-            OPTIMIZERS[name], wrap=wrap(compression=hvd.Compression.fp16), rtol=5e-3, atol=5e-3
+            OPTIMIZERS[name], wrap=wrap(compression=hvd.Compression.fp16), rtol=5e-4, atol=5e-4
         )
 
 
