@@ -65,7 +65,11 @@ def batches(batch: int) -> Any:
     wanted = np.arange(count * batch) % len(shard)
     images = shard.images[wanted].reshape(count, batch, *digits.IMAGE_SHAPE)
     labels = shard.labels[wanted].reshape(count, batch)
-    return tf.data.Dataset.from_tensor_slices((images, labels)).repeat()
+    # There is nothing to tune, and the tuner's thread can hold up whoever drops an iterator for up
+    # to a minute: it is woken just before it is told to end, and on busy cores sleeps on.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensor_slices((images, labels)).repeat().with_options(options)
 
 
 def choose_batch(initial: Sequence[Any]) -> int:

@@ -208,6 +208,8 @@ def print_report(report: Report, console: Console, judged: bool) -> None:
             f"CPU idle; commit {facts['commit']}",
             highlight=False,
         )
+        if facts["load_average_before"] > facts["cores"] / 2:
+            console.print("Other programs were busy when it began: the figures are disturbed.")
 
 
 def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
