@@ -85,6 +85,14 @@ def check_versions(tensorflow: str, keras: str) -> None:
         )
 
 
+def _check_backend(name: str) -> None:
+    if name != "tensorflow":
+        raise ImportError(
+            f"trepak trains on Keras' TensorFlow backend, found {name!r}. Set "
+            "KERAS_BACKEND=tensorflow before Keras is imported."
+        )
+
+
 def import_frameworks() -> None:
     """Imports TensorFlow, Keras and Horovod's TensorFlow binding once, quietly and checked.
 
@@ -93,17 +101,13 @@ def import_frameworks() -> None:
             says what to do.
     """
     if "keras" not in sys.modules:
-        os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+        _check_backend(os.environ.setdefault("KERAS_BACKEND", "tensorflow"))
     with quiet_stderr():
         import keras
         import tensorflow as tf
 
         check_versions(tf.__version__, keras.__version__)
-        if keras.backend.backend() != "tensorflow":
-            raise ImportError(
-                f"trepak trains on Keras' TensorFlow backend, found {keras.backend.backend()!r}. "
-                "Set KERAS_BACKEND=tensorflow before Keras is imported."
-            )
+        _check_backend(keras.backend.backend())
         try:
             import horovod.tensorflow  # noqa: F401  (loads Horovod's core; initialises nothing)
         except ImportError as error:
