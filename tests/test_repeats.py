@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import test_bsp
 import test_elastic
 import test_failures
+from conftest import run_job
 
 ROUNDS = 20
 rounds = pytest.mark.parametrize("round", range(ROUNDS))
@@ -17,9 +17,11 @@ pytestmark = pytest.mark.soak
 
 @rounds
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
-@pytest.mark.parametrize("worker", ["features", "isolation", "training", "bad_input"])
-def test_promises(job: Any, worker: str, gloo: bool, round: int) -> None:
-    test_bsp.test_promises(job, worker, np=2, gloo=gloo)
+def test_promises(tmp_path: Path, gloo: bool, round: int) -> None:
+    job = run_job(["run.py", *test_bsp.PROMISES], tmp_path, gloo=gloo)
+    for worker in test_bsp.PROMISES:
+        assert job.passed(worker) == [test_bsp.count_cases(worker)] * 2
+    assert job.code == 0, job.output[-6000:]
 
 
 @rounds

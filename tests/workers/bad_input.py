@@ -8,7 +8,6 @@ from typing import Any
 
 import exactness
 import features
-import harness
 import keras
 import numpy as np
 import tensorflow as tf
@@ -16,8 +15,6 @@ from harness import case
 
 import trepak
 import trepak.keras as hvd
-
-harness.CASES.clear()
 
 
 def fails(expected: type[BaseException], function: Callable[[], Any], *words: str) -> str:
@@ -224,7 +221,3 @@ def still_works_afterwards() -> Any:
     fit(model)
     mean = (hvd.size() - 1) / 2
     np.testing.assert_allclose(trepak.allreduce(tf.ones([2]) * hvd.rank()), [mean, mean])
-
-
-if __name__ == "__main__":
-    harness.main()

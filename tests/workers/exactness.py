@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -180,15 +181,17 @@ def train(
 
 
 def compare(
-    optimizer_of: Callable[[], Any],
-    wrap: Callable[[Any], Any] = hvd.DistributedOptimizer,
+    reference: list[Any],
+    optimizer: Any,
     rtol: float = RTOL,
     atol: float = ATOL,
     **options: Any,
 ) -> float:
-    """Trains both ways and compares; returns the largest deviation over the tolerance."""
-    reference = train(optimizer_of(), None, **options)
-    mine = train(wrap(optimizer_of()), hvd.rank(), **options)
+    """Trains on this rank's share and compares; returns the largest deviation over the tolerance.
+
+    `reference` holds the weights of the one process; `optimizer` is distributed already.
+    """
+    mine = train(optimizer, hvd.rank(), **options)
     everyone = [hvd.allgather(w.reshape(1, -1)).numpy() for w in mine]
     for gathered in everyone:
         for other in gathered[1:]:
@@ -201,6 +204,20 @@ def compare(
     )
 
 
+def comparison(
+    optimizer_of: Callable[[], Any],
+    wrap: Callable[[Any], Any] = hvd.DistributedOptimizer,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    **options: Any,
+) -> harness.Case:
+    """Returns the case that trains both ways and compares; one rank trains for the one process."""
+    return harness.Case(
+        run=lambda reference: compare(reference, wrap(optimizer_of()), rtol, atol, **options),
+        alone=lambda: train(optimizer_of(), None, **options),
+    )
+
+
 def loss_scaled(optimizer: Any) -> Any:
     return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=1024.0)
 
@@ -209,7 +226,7 @@ def wrap(**options: Any) -> Callable[[Any], Any]:
     return lambda optimizer: hvd.DistributedOptimizer(optimizer, **options)
 
 
-# Feature → (options of the optimizer, options of compare())
+# Feature → (options of the optimizer, options of comparison())
 FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
     "clipnorm": ({"clipnorm": 0.05}, {}),
@@ -247,34 +264,32 @@ def add_matrix() -> None:
     """Registers optimizer × feature; $EXACTNESS_OPTIMIZERS narrows the optimizers."""
     chosen = os.environ.get("EXACTNESS_OPTIMIZERS", " ".join(OPTIMIZERS)).split()
     for name in chosen:
-        for feature, (settings, options) in FEATURES.items():
+        for feature, one in features_of(OPTIMIZERS[name]).items():
+            harness.add(__name__, f"{name}-{feature}", one)
 
-            def one(name: str = name, settings: Any = settings, options: Any = options) -> float:
-                return compare(lambda: OPTIMIZERS[name](**settings), **options)
 
-            harness.CASES[f"{name}-{feature}"] = one
-        harness.CASES[f"{name}-loss_scale"] = lambda name=name: compare(
-            lambda: loss_scaled(OPTIMIZERS[name]())
-        )
-        harness.CASES[f"{name}-loss_scale_backward_passes"] = lambda name=name: compare(
-            lambda: loss_scaled(OPTIMIZERS[name]()),
-            passes=2,
-            whole_passes=True,
-            wrap=wrap(backward_passes_per_step=2, average_aggregated_gradients=True),
-        )
-        harness.CASES[f"{name}-loss_scale_accumulation"] = lambda name=name: compare(
-            lambda: loss_scaled(OPTIMIZERS[name](gradient_accumulation_steps=2)), passes=2
-        )
-        harness.CASES[f"{name}-tape"] = lambda name=name: compare(
-            OPTIMIZERS[name], wrap=lambda optimizer: optimizer, loop=tape_loop
-        )
-        # 11 bits of mantissa in every step's gradients: a relative error of 2**-11 = 4.9e-4 each.
-        harness.CASES[f"{name}-fp16"] = lambda name=name: compare(
-            OPTIMIZERS[name], wrap=wrap(compression=hvd.Compression.fp16), rtol=5e-4, atol=5e-4
-        )
+def features_of(optimizer: Callable[..., Any]) -> dict[str, harness.Case]:
+    """Returns the cases of one optimizer, by feature."""
+    cases = {
+        feature: comparison(functools.partial(optimizer, **settings), **options)
+        for feature, (settings, options) in FEATURES.items()
+    }
+    cases["loss_scale"] = comparison(lambda: loss_scaled(optimizer()))
+    cases["loss_scale_backward_passes"] = comparison(
+        lambda: loss_scaled(optimizer()),
+        passes=2,
+        whole_passes=True,
+        wrap=wrap(backward_passes_per_step=2, average_aggregated_gradients=True),
+    )
+    cases["loss_scale_accumulation"] = comparison(
+        lambda: loss_scaled(optimizer(gradient_accumulation_steps=2)), passes=2
+    )
+    cases["tape"] = comparison(optimizer, wrap=lambda plain: plain, loop=tape_loop)
+    # 11 bits of mantissa in every step's gradients: a relative error of 2**-11 = 4.9e-4 each.
+    cases["fp16"] = comparison(
+        optimizer, wrap=wrap(compression=hvd.Compression.fp16), rtol=5e-4, atol=5e-4
+    )
+    return cases
 
 
 add_matrix()
-
-if __name__ == "__main__":
-    harness.main()

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import exactness
-import harness
 import keras
 import numpy as np
 import tensorflow as tf
-from harness import case
+from harness import add, case
 
 import trepak
 import trepak.keras as hvd
-
-harness.CASES.clear()  # those of exactness
 
 
 def small_model(optimizer: Any, **options: Any) -> Any:
@@ -57,13 +54,6 @@ def mixed_float16_is_reduced_before_it_is_checked() -> Any:
 
 
 @case
-def mixed_float16_exactness() -> Any:
-    options: dict[str, Any] = {"policy": "mixed_float16"}
-    # Forward and backward run in 11 bits on both sides, in other batches.
-    return exactness.compare(lambda: keras.optimizers.SGD(0.05), rtol=5e-3, atol=5e-4, **options)
-
-
-@case
 def loss_scale_with_accumulation_agrees_on_an_inf() -> Any:
     inner = keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(inner, 1024.0))
@@ -77,32 +67,28 @@ def loss_scale_with_accumulation_agrees_on_an_inf() -> Any:
     return int(inner._iterations)
 
 
-@case
-def run_eagerly() -> Any:
-    eager = {"compile_options": {"run_eagerly": True}}
-    return exactness.compare(lambda: keras.optimizers.Adam(0.01), **eager)
+def in_two_groups(optimizer: Any) -> Any:
+    first, second = exactness.dense_model().trainable_variables[:2]
+    return hvd.DistributedOptimizer(optimizer, groups=[[first], [second]])
 
 
-@case
-def sum_op() -> Any:
+def summing(optimizer: Any) -> Any:
     """Summed gradients with a rate of r are averaged ones with a rate of r·n."""
-    n = hvd.size()
-    wrapped = exactness.train(
-        hvd.DistributedOptimizer(keras.optimizers.SGD(0.05 / n), op=hvd.Sum), hvd.rank()
-    )
-    reference = exactness.train(keras.optimizers.SGD(0.05), None)
-    for ours, theirs in zip(wrapped, reference, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    optimizer.learning_rate = 0.05 / hvd.size()
+    return hvd.DistributedOptimizer(optimizer, op=hvd.Sum)
 
 
-@case
-def groups_of_variables() -> Any:
-    def wrap(optimizer: Any) -> Any:
-        model = exactness.dense_model()
-        first, second = model.trainable_variables[:2]
-        return hvd.DistributedOptimizer(optimizer, groups=[[first], [second]])
+def sgd() -> Any:
+    return keras.optimizers.SGD(0.05)
 
-    return exactness.compare(lambda: keras.optimizers.SGD(0.05), wrap=wrap)
+
+# Forward and backward run in 11 bits on both sides, in other batches.
+HALF: dict[str, Any] = {"policy": "mixed_float16", "rtol": 5e-3, "atol": 5e-4}
+EAGER: dict[str, Any] = {"compile_options": {"run_eagerly": True}}
+add(__name__, "mixed_float16_exactness", exactness.comparison(sgd, **HALF))
+add(__name__, "run_eagerly", exactness.comparison(lambda: keras.optimizers.Adam(0.01), **EAGER))
+add(__name__, "groups_of_variables", exactness.comparison(sgd, wrap=in_two_groups))
+add(__name__, "sum_op", exactness.comparison(sgd, wrap=summing))
 
 
 @case
@@ -272,7 +258,3 @@ def join_ends_uneven_loops() -> Any:
     for _ in range(hvd.rank() + 1):
         trepak.allreduce(tf.ones([2]), op=trepak.Sum, name="uneven")
     assert int(hvd.join()) == hvd.size() - 1
-
-
-if __name__ == "__main__":
-    harness.main()

@@ -1,40 +1,75 @@
-"""Runs named cases on every rank of a job and writes what became of them to $OUT/<rank>.json."""
+"""Named cases that run on every rank of a job; what became of them goes to $OUT/<rank>.json.
+
+    python tests/workers/run.py WORKER[:CASE] …
+
+A worker is a module beside this one. All workers of a job share its processes, because importing
+TensorFlow takes longer than most cases.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CASES: dict[str, Callable[[], Any]] = {}
+
+@dataclass(frozen=True)
+class Case:
+    """A case passes if `run` returns; what it returns is kept.
+
+    Attributes:
+        run: called on every rank; with what `alone` returned, if there is one.
+        alone: work for one process, which one rank does for all: the ranks share such work.
+    """
+
+    run: Callable[..., Any]
+    alone: Callable[[], Any] | None = None
+
+
+CASES: dict[str, dict[str, Case]] = {}
 
 
 def case(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Registers a function as a case: it passes if it returns; what it returns is kept."""
-    CASES[function.__name__] = function
+    """Registers a function as a case of its module."""
+    add(function.__module__, function.__name__, Case(function))
     return function
 
 
-def main(process_sets: Any = None) -> None:
-    """Runs all cases, or those that contain one of the arguments."""
+def add(worker: str, name: str, one: Case) -> None:
+    """Registers a case of a worker."""
+    CASES.setdefault(worker, {})[name] = one
+
+
+def chosen(arguments: Sequence[str]) -> dict[str, Case]:
+    """Returns the cases, as worker.case: all of a worker, or those with a part in their names."""
+    found = {}
+    for argument in arguments:
+        worker, _, part = argument.partition(":")
+        for name, one in CASES[worker].items():
+            if part in name:
+                found[f"{worker}.{name}"] = one
+    return found
+
+
+def main(arguments: Sequence[str], process_sets: Any = None) -> None:
+    """Runs the chosen cases."""
     import trepak.keras as hvd
 
     hvd.init(process_sets=process_sets)
+    cases = chosen(arguments)
+    done_alone = _share(cases)
     results: dict[str, Any] = {}
     out = Path(os.environ["OUT"]) / f"{hvd.rank()}.json"
-    wanted = sys.argv[1:]
-    for name, function in CASES.items():
-        if wanted and not any(w in name for w in wanted):
-            continue
+    for name, one in cases.items():
         began = time.monotonic()
         result: dict[str, Any] = {"ok": True}
         try:
-            result["value"] = function()
+            result["value"] = one.run(*done_alone.get(name, ()))
         except Exception:
             result = {"ok": False, "error": traceback.format_exc()}
         result["seconds"] = round(time.monotonic() - began, 3)
@@ -42,3 +77,12 @@ def main(process_sets: Any = None) -> None:
         out.write_text(json.dumps(results))  # after each case, so that a crash keeps the others
         hvd.barrier()
     hvd.shutdown()
+
+
+def _share(cases: dict[str, Case]) -> dict[str, tuple[Any]]:
+    """Does the work for one process, each rank a part of it; returns it all on every rank."""
+    import trepak
+
+    alone = [(name, one.alone) for name, one in cases.items() if one.alone]
+    mine = {name: (work(),) for name, work in alone[trepak.rank() :: trepak.size()]}
+    return {name: work for part in trepak.allgather_object(mine) for name, work in part.items()}

@@ -6,7 +6,6 @@ import os
 import time
 from typing import Any
 
-import harness
 import keras
 import numpy as np
 import tensorflow as tf
@@ -16,11 +15,10 @@ from harness import case
 import trepak
 import trepak.keras as hvd
 
-harness.CASES.clear()  # those of features
-
 # All ranks but the last, as a set of their own.
 _SIZE = int(os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("HOROVOD_SIZE", "1"))
 LOWER = hvd.ProcessSet(list(range(max(1, _SIZE - 1))))
+PROCESS_SETS = [LOWER] if _SIZE > 1 else []  # of all ranks is the global one: there is no second
 
 
 @case
@@ -211,8 +209,3 @@ def tape_over_watched_tensors() -> Any:
             y = tf.reduce_sum(x * x)
         grad = hvd.DistributedGradientTape(tape).gradient(y, x)
         np.testing.assert_allclose(grad, np.full(3, hvd.size() + 1.0))
-
-
-if __name__ == "__main__":
-    # A set of all ranks is the global one: Horovod takes no second.
-    harness.main(process_sets=[LOWER] if _SIZE > 1 else None)

@@ -22,7 +22,7 @@ def classes() -> list[Any]:
     return found
 
 
-def check(cls: Any) -> float:
+def comparison(cls: Any) -> harness.Case:
     def make() -> Any:
         if cls is keras.optimizers.LossScaleOptimizer:
             return cls(keras.optimizers.Adam())
@@ -32,12 +32,8 @@ def check(cls: Any) -> float:
         return cls()
 
     rtol, atol = (1e-3, 1e-4) if cls.__name__ in LOOSE else (exactness.RTOL, exactness.ATOL)
-    return exactness.compare(make, rtol=rtol, atol=atol)
+    return exactness.comparison(make, rtol=rtol, atol=atol)
 
 
-harness.CASES.clear()  # those of exactness
 for optimizer_class in classes():
-    harness.CASES[optimizer_class.__name__] = lambda cls=optimizer_class: check(cls)
-
-if __name__ == "__main__":
-    harness.main()
+    harness.add(__name__, optimizer_class.__name__, comparison(optimizer_class))

@@ -11,7 +11,6 @@ from typing import Any
 
 import exactness
 import features
-import harness
 import keras
 import numpy as np
 import tensorflow as tf
@@ -20,7 +19,6 @@ from harness import case
 import trepak
 import trepak.keras as hvd
 
-harness.CASES.clear()
 OUT = Path(os.environ["OUT"])
 
 
@@ -349,7 +347,3 @@ def elastic_state() -> Any:
     variables = trepak.elastic.TensorFlowState([tf.Variable(float(hvd.rank()))])
     variables.sync()
     assert float(variables.variables[0]) == 0.0
-
-
-if __name__ == "__main__":
-    harness.main()

@@ -1,0 +1,21 @@
+"""Runs the cases of several workers in one job; see harness.py."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import harness
+
+
+def main(arguments: list[str]) -> None:
+    """Imports the workers and runs their cases; a module may ask for PROCESS_SETS."""
+    names = dict.fromkeys(argument.partition(":")[0] for argument in arguments)
+    modules = [importlib.import_module(name) for name in names]
+    harness.main(
+        arguments, [one for module in modules for one in getattr(module, "PROCESS_SETS", ())]
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
