@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import trepak
+from trepak.scripts.lab.commands import add_parser as add_lab_parser
 
 # A bench is a module of this package called bench_<name>, with SUMMARY (a line for --help),
 # measure(Options) -> Report and, where a picture helps, draw(Report, matplotlib Figure).
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "trepak needs is missing or wrong.",
     )
     doctor.set_defaults(run=_doctor)
+    add_lab_parser(commands)
     return parser
 
 

@@ -184,9 +184,35 @@ def launch(
         JobError: the job took longer than `timeout`.
     """
     controller = ["--gloo", "--network-interfaces", "lo"] if gloo else ["--mpi"]
-    job = subprocess.Popen(
+    return supervise(
         [horovodrun(), "-np", str(np), *controller, *command],
         env=environment(env),
+        on_line=on_line,
+        timeout=timeout,
+    )
+
+
+def supervise(
+    launcher: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    on_line: Callable[[Line], Any] = show,
+    timeout: float | None = None,
+) -> Outcome:
+    """Runs a launcher, horovodrun or mpirun with its arguments, and waits for its job.
+
+    Args:
+        launcher: program and arguments; an mpirun must be told to tag its output.
+        env: all environment variables.
+        on_line: see `launch`.
+        timeout: see `launch`.
+
+    Raises:
+        JobError: the job took longer than `timeout`.
+    """
+    job = subprocess.Popen(
+        launcher,
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -216,7 +242,7 @@ def launch(
     except subprocess.TimeoutExpired as error:
         _stop(job, readers)
         raise JobError(
-            f"{' '.join(command)}: stopped after {timeout:g} seconds. It printed:\n{outcome.text()}"
+            f"{' '.join(launcher)}: stopped after {timeout:g} seconds. It printed:\n{outcome.text()}"
         ) from error
     except BaseException:
         _stop(job, readers)
