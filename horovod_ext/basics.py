@@ -33,7 +33,7 @@ from horovod.tensorflow import (  # noqa: F401
     stop_timeline,
 )
 
-from trepak.horovod_ext import config
+from trepak.horovod_ext import config, unevenness
 from trepak.horovod_ext.failures import raise_lost_ranks
 
 
@@ -47,11 +47,14 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         process_sets: ProcessSet objects to register, or "dynamic".
 
     Raises:
-        ValueError: an unknown TREPAK_ environment variable is set.
+        ValueError: a TREPAK_ environment variable is unknown, or its value is wrong.
     """
     config.apply_to_horovod()
     raise_lost_ranks()
+    if _hvd.is_initialized():
+        return
     _hvd.init(comm=comm, process_sets=process_sets)
+    unevenness.apply(_hvd.rank(), _hvd.size())
 
 
 def is_elastic() -> bool:

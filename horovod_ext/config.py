@@ -35,6 +35,22 @@ KNOBS = (
         "~/.cache/trepak",
         "Folder in which `make setup` keeps the Horovod wheel it built.",
     ),
+    Knob("TREPAK_SLOW", "1", "Factor by which this rank computes longer; set by `trepak lab run`."),
+    Knob(
+        "TREPAK_DELAY",
+        "",
+        "Delays of this rank's steps, e.g. uniform:0:50ms, with commas between several; set by "
+        "`trepak lab run`.",
+    ),
+    Knob(
+        "TREPAK_KILL",
+        "",
+        "Step, counted from 0, at whose end this rank is killed; set by `trepak lab run`.",
+    ),
+    Knob("TREPAK_SEED", "0", "Seed of the delays; set by `trepak lab run`."),
+    Knob(
+        "TREPAK_LAB", "", "Name of the lab that this process belongs to; set by `trepak lab run`."
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, collectives, exchange
+from trepak.horovod_ext import basics, collectives, exchange, step_probe
 from trepak.horovod_ext.variables import check_agreement, key
 
 
@@ -142,8 +142,12 @@ class GradientReducer:
         """
         reduced = [self._densified(grad) for grad in grads]
         site = self.agree(reduced, variables)
-        if not self.takes_part():
-            return reduced
+        reduced = step_probe.mark_ready(reduced)
+        if self.takes_part():
+            self._reduce_in_place(reduced, variables, site)
+        return step_probe.mark_done(reduced)
+
+    def _reduce_in_place(self, reduced: list[Any], variables: Sequence[Any], site: int) -> None:
         shared = []
         for index, (grad, variable) in enumerate(zip(reduced, variables, strict=True)):
             if grad is None:
@@ -155,7 +159,6 @@ class GradientReducer:
         with self._in_turn() as done:
             self._reduce_shared(reduced, shared, variables, site)
             done.extend(reduced[index] for index in shared)
-        return reduced
 
     def _reduce_shared(
         self, reduced: list[Any], shared: list[int], variables: Sequence[Any], site: int

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trepak.ops.build_info import BuildInfo, get_build_info
+    from trepak.ops.emulation import emulated_compute
     from trepak.ops.loader import load
 
-__all__ = ["BuildInfo", "get_build_info", "load"]
+__all__ = ["BuildInfo", "emulated_compute", "get_build_info", "load"]
 
 _HOMES = {
     "BuildInfo": "trepak.ops.build_info",
+    "emulated_compute": "trepak.ops.emulation",
     "get_build_info": "trepak.ops.build_info",
     "load": "trepak.ops.loader",
 }

@@ -1,0 +1,94 @@
+#include "horovod_ext/runtime/step_probe.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+namespace trepak {
+namespace {
+
+using std::chrono::milliseconds;
+
+class StepProbeTest : public testing::Test {
+ protected:
+  void Step(milliseconds compute, milliseconds reduce) {
+    std::this_thread::sleep_for(compute);
+    std::this_thread::sleep_for(probe_.Computed());
+    probe_.Ready();
+    std::this_thread::sleep_for(reduce);
+    probe_.Done();
+  }
+
+  void Emulate(milliseconds time) {
+    std::promise<void> done;
+    stream_.Enqueue(time, [&] { done.set_value(); });
+    done.get_future().wait();
+  }
+
+  TimerThread timer_;
+  EmulatedStream stream_{timer_};
+  Unevenness unevenness_;
+  StepProbe probe_{unevenness_, stream_};
+};
+
+TEST_F(StepProbeTest, RecordsFollowEachOther) {
+  for (int i = 0; i < 3; ++i) Step(milliseconds(10), milliseconds(5));
+  const auto records = probe_.Drain();
+  ASSERT_EQ(records.size(), 3u);
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i].step, static_cast<int64_t>(i));
+    EXPECT_GE(records[i].done - records[i].ready, milliseconds(5));
+    if (i > 0) {
+      EXPECT_EQ(records[i].begin, records[i - 1].done);
+      EXPECT_GE(records[i].ready - records[i].begin, milliseconds(10));
+    }
+  }
+  EXPECT_EQ(records[0].begin, records[0].ready) << "start-up is not computing";
+  EXPECT_TRUE(probe_.Drain().empty());
+}
+
+TEST_F(StepProbeTest, SlowRankWaitsInProportion) {
+  Step(milliseconds(1), milliseconds(1));
+  UnevennessOptions options;
+  options.slow = 3;
+  unevenness_.Configure(options);
+  std::this_thread::sleep_for(milliseconds(20));
+  const auto pause = probe_.Computed();
+  EXPECT_GE(pause, milliseconds(40));
+  EXPECT_LT(pause, milliseconds(200));
+}
+
+TEST_F(StepProbeTest, EmulatedTimeIsNotSlowedTwice) {
+  Step(milliseconds(1), milliseconds(1));
+  UnevennessOptions options;
+  options.slow = 3;
+  unevenness_.Configure(options);
+  Emulate(milliseconds(300));
+  EXPECT_LT(probe_.Computed(), milliseconds(150));
+}
+
+TEST_F(StepProbeTest, DelayIsWaitedForOnce) {
+  UnevennessOptions options;
+  options.delays = {{DelayRule::Kind::kProbability, 0, 0.25, 1.0}};
+  unevenness_.Configure(options);
+  EXPECT_EQ(probe_.Computed(), milliseconds(250));
+  EXPECT_EQ(probe_.Computed(), milliseconds(0));
+  probe_.Ready();
+  probe_.Done();
+  EXPECT_GE(probe_.Computed(), milliseconds(250));
+}
+
+TEST_F(StepProbeTest, OldestRecordsGoFirst) {
+  for (size_t i = 0; i < StepProbe::kMostRecords + 10; ++i) {
+    probe_.Ready();
+    probe_.Done();
+  }
+  const auto records = probe_.Drain();
+  ASSERT_EQ(records.size(), StepProbe::kMostRecords);
+  EXPECT_EQ(records.front().step, 10);
+}
+
+}  // namespace
+}  // namespace trepak

@@ -1,0 +1,41 @@
+"""Makes this rank as uneven as its environment says: `trepak lab run` sets it, or the user."""
+
+from __future__ import annotations
+
+from trepak.horovod_ext import config
+from trepak.ops.unevenness import configure_unevenness, parse_delay, parse_slow
+
+
+def is_wanted() -> bool:
+    """Tells whether this rank shall be slower than others, or be killed."""
+    return (
+        parse_slow(config.value("TREPAK_SLOW")) > 1
+        or bool(config.value("TREPAK_DELAY"))
+        or bool(config.value("TREPAK_KILL"))
+    )
+
+
+def apply(rank: int, size: int) -> None:
+    """Hands the settings to the native library, where steps and emulated computing obey them.
+
+    Args:
+        rank: this process's.
+        size: number of ranks.
+
+    Raises:
+        ValueError: a variable is wrong; the message names it.
+    """
+    if not is_wanted():
+        return
+    delays = [parse_delay(text) for text in config.value("TREPAK_DELAY").split(",") if text]
+    kill = config.value("TREPAK_KILL")
+    if kill and not kill.isdigit():
+        raise ValueError(f"TREPAK_KILL must be the number of a step, found {kill!r}.")
+    configure_unevenness(
+        slow=parse_slow(config.value("TREPAK_SLOW")),
+        delays=delays,
+        seed=int(config.value("TREPAK_SEED")),
+        rank=rank,
+        size=size,
+        kill_step=int(kill) if kill else None,
+    )

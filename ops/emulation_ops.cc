@@ -1,0 +1,64 @@
+// TrepakEmulatedCompute: passes a tensor on after the time that an accelerator would have taken.
+
+#include <chrono>
+
+#include "horovod_ext/runtime/emulated_stream.h"
+#include "horovod_ext/runtime/unevenness.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace trepak {
+namespace {
+
+REGISTER_OP("TrepakEmulatedCompute")
+    .Input("x: T")
+    .Input("milliseconds: float")
+    .Output("y: T")
+    .Attr("T: type")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
+    .Doc(R"doc(
+Passes x on after a time, without using the CPU meanwhile.
+
+Stateful, so that it is neither folded into a constant nor merged with others like it, and so that
+the pieces of a tf.function run in program order, as a GPU runs what is launched on a stream.
+
+Pieces of one process run one after the other, as on one stream of a GPU.
+
+milliseconds: a scalar; multiplied by the factor by which this rank is slowed.
+)doc");
+
+class EmulatedComputeOp : public tensorflow::AsyncOpKernel {
+ public:
+  using AsyncOpKernel::AsyncOpKernel;
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
+    const tensorflow::Tensor& milliseconds = context->input(1);
+    OP_REQUIRES_ASYNC(
+        context, tensorflow::TensorShapeUtils::IsScalar(milliseconds.shape()),
+        absl::InvalidArgumentError(absl::StrCat("milliseconds must be a scalar, but its shape is ",
+                                                milliseconds.shape().DebugString())),
+        done);
+    const float wanted = milliseconds.scalar<float>()();
+    OP_REQUIRES_ASYNC(context, wanted >= 0 && wanted < kMostMilliseconds,
+                      absl::InvalidArgumentError(absl::StrCat(
+                          "milliseconds must be at least 0 and under an hour, but is ", wanted)),
+                      done);
+    context->set_output(0, context->input(0));
+    Unevenness& unevenness = Unevenness::Global();
+    const std::chrono::duration<double, std::milli> time(wanted * unevenness.slow());
+    EmulatedStream::Global().Enqueue(
+        std::chrono::duration_cast<EmulatedStream::Duration>(time) + unevenness.TakeDelay(),
+        std::move(done));
+  }
+
+ private:
+  static constexpr float kMostMilliseconds = 3600e3F;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakEmulatedCompute").Device(tensorflow::DEVICE_CPU),
+                        EmulatedComputeOp);
+
+}  // namespace
+}  // namespace trepak
