@@ -74,8 +74,13 @@ class JobError(RuntimeError):
     """A job failed, or was stopped because it took too long; the message ends with its output."""
 
 
+def is_noise(text: str) -> bool:
+    """Returns whether a line is one of TensorFlow's or Horovod's known start-up messages."""
+    return _load_is_noise()(text)
+
+
 @functools.cache
-def _is_noise() -> Callable[[str], bool]:
+def _load_is_noise() -> Callable[[str], bool]:
     # The package around this module imports TensorFlow, which costs seconds and which a launcher
     # has no use for: load the one file.
     package = importlib.util.find_spec("trepak.horovod_ext")
@@ -85,8 +90,8 @@ def _is_noise() -> Callable[[str], bool]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    is_noise: Callable[[str], bool] = module.is_noise
-    return is_noise
+    found: Callable[[str], bool] = module.is_noise
+    return found
 
 
 class _Untagger:
@@ -130,7 +135,7 @@ def show(line: Line) -> bool:
         Whether the line was printed.
     """
     if line.stream == "stderr":
-        if _is_noise()(line.text) or not line.text.strip():
+        if is_noise(line.text) or not line.text.strip():
             return False
         print(line, file=sys.stderr, flush=True)
     else:
@@ -241,8 +246,9 @@ def supervise(
             outcome.exit_code = job.wait(timeout)
     except subprocess.TimeoutExpired as error:
         _stop(job, readers)
+        name = " ".join(launcher)
         raise JobError(
-            f"{' '.join(launcher)}: stopped after {timeout:g} seconds. It printed:\n{outcome.text()}"
+            f"{name}: stopped after {timeout:g} seconds. It printed:\n{outcome.text()}"
         ) from error
     except BaseException:
         _stop(job, readers)

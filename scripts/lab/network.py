@@ -1,0 +1,242 @@
+"""Makes and removes a lab's network: namespaces, a bridge, strict-priority ports.
+
+Each host is a network namespace whose eth0 is one end of a veth pair; the other end is a port of a
+bridge, the switch. Both ends send through an htb queue of the link's rate, with one class for each
+priority: htb lends spare rate to the class with the lowest prio first, so a class is served only
+while the ones above it have nothing to send. A u32 filter on the DSCP bits picks the class.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trepak.scripts.lab.topology import HEAD, Lab
+
+_HOSTS_FILES = Path("/etc/netns")  # `ip netns exec` mounts what lies here over /etc
+_SECONDS = 20.0  # any of these commands takes milliseconds
+
+
+class LabError(RuntimeError):
+    """The machine cannot do what a lab needs; the message says what to do."""
+
+
+def _run(command: Sequence[str], text: str | None = None, check: bool = True) -> str:
+    """Runs a command; returns what it printed."""
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except FileNotFoundError as error:
+        raise LabError(f"{command[0]} is missing: install the package iproute2.") from error
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"`{' '.join(command)}` did not end in {_SECONDS:g} seconds.") from error
+    if check and done.returncode:
+        raise LabError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _in_host(lab: Lab, host: str) -> list[str]:
+    return ["ip", "netns", "exec", lab.namespace(host)]
+
+
+def check_machine() -> None:
+    """Checks that labs are possible here: root, iproute2, namespaces, bridge, veth, htb and u32.
+
+    Raises:
+        LabError: names what is missing, and what to do.
+    """
+    if os.geteuid() != 0:
+        raise LabError("a lab needs root: it makes network namespaces. Run it with sudo.")
+    for tool in ("ip", "tc", "unshare"):
+        if shutil.which(tool) is None:
+            raise LabError(f"{tool} is missing: install the packages iproute2 and util-linux.")
+    # All in a namespace of its own, which goes when the command ends.
+    probe = (
+        "ip link add name probe0 type bridge && ip link add name probe1 type veth peer probe2 && "
+        "tc qdisc add dev probe1 root handle 1: htb default 1 && "
+        "tc class add dev probe1 parent 1: classid 1:1 htb rate 8mbit && "
+        "tc filter add dev probe1 parent 1: protocol ip u32 match ip tos 0xb8 0xfc flowid 1:1"
+    )
+    try:
+        _run(["unshare", "--net", "--uts", "sh", "-ec", probe])
+    except LabError as error:
+        raise LabError(
+            "this kernel or container has no network namespaces, bridge, veth, htb or u32, all of "
+            f"which a lab needs: {error}"
+        ) from error
+
+
+def make(lab: Lab) -> None:
+    """Makes the network of a lab.
+
+    Raises:
+        LabError: a command failed; what was made so far stays for `remove`.
+    """
+    _run(["ip", "link", "add", lab.bridge, "type", "bridge"])
+    _run(["ip", "link", "set", lab.bridge, "up"])
+    for host in [HEAD, *lab.host_names]:
+        _add_host(lab, host)
+
+
+def _add_host(lab: Lab, host: str) -> None:
+    namespace, port = lab.namespace(host), lab.port(host)
+    _write_hosts_file(lab, host)
+    _run(["ip", "netns", "add", namespace])
+    _run(
+        ["ip", "-batch", "-"],
+        f"link add {port} type veth peer name eth0 netns {namespace}\n"
+        f"link set {port} master {lab.bridge} up\n",
+    )
+    _run(
+        ["ip", "-netns", namespace, "-batch", "-"],
+        f"link set lo up\naddress add {lab.address(host)}/24 dev eth0\nlink set eth0 up\n",
+    )
+    rate = lab.link(host)
+    if rate is not None:
+        _run(["tc", "-batch", "-"], _queues(lab, port, rate))
+        _run([*_in_host(lab, host), "tc", "-batch", "-"], _queues(lab, "eth0", rate))
+        size = str(_largest_packet(rate))
+        _run(["ip", "link", "set", port, "gso_max_size", size])
+        _run(["ip", "-netns", namespace, "link", "set", "eth0", "gso_max_size", size])
+
+
+def _write_hosts_file(lab: Lab, host: str) -> None:
+    """Lets the hosts find each other by name."""
+    folder = _HOSTS_FILES / lab.namespace(host)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{lab.address(other)} {other}" for other in [*lab.host_names, HEAD]]
+    (folder / "hosts").write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
+
+
+def _largest_packet(rate: int) -> int:
+    """Returns bytes: a packet that has begun holds up the class above it for 0.25 ms at most."""
+    return max(2 * 1500, min(65536, int(rate * 0.25e-3 / 8)))
+
+
+def _class_options(rate: int, ceil: int) -> str:
+    # A burst holds what leaves in 1 ms, since timers are not exact, and at least one packet.
+    burst = _largest_packet(rate) + int(ceil * 1e-3 / 8)
+    return f"rate {rate}bit ceil {ceil}bit burst {burst} cburst {burst} quantum 60000"
+
+
+def _queues(lab: Lab, device: str, rate: int, verb: str = "add") -> str:
+    """Returns the lines for `tc -batch` that shape a device."""
+    last = lab.priorities - 1
+    lines = []
+    if verb == "add":
+        lines.append(f"qdisc add dev {device} root handle 1: htb default {10 + last}")
+    lines.append(
+        f"class {verb} dev {device} parent 1: classid 1:1 htb {_class_options(rate, rate)}"
+    )
+    share = max(8000, rate // 1000)  # what a class may send while those above it fill the link
+    for number, dscp in enumerate(lab.classes):
+        leaf = f"1:{10 + number}"
+        lines.append(
+            f"class {verb} dev {device} parent 1:1 classid {leaf} htb "
+            f"{_class_options(share, rate)} prio {number}"
+        )
+        if verb == "add":
+            # A switch port's buffer: 20 ms, and room for a few packets.
+            limit = max(4 * _largest_packet(rate), int(rate * 20e-3 / 8))
+            lines.append(f"qdisc add dev {device} parent {leaf} bfifo limit {limit}")
+            if dscp is not None:
+                lines.append(
+                    f"filter add dev {device} parent 1: protocol ip prio 1 u32 "
+                    f"match ip tos {dscp << 2:#x} 0xfc flowid {leaf}"
+                )
+    if verb == "add":
+        # Nobody can send before it knows where to: address requests go first.
+        lines.append(
+            f"filter add dev {device} parent 1: protocol arp prio 2 u32 match u32 0 0 flowid 1:10"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def set_link(lab: Lab, host: str, rate: int) -> None:
+    """Changes the rate of a host's link, in both directions, while it is used."""
+    _run(["tc", "-batch", "-"], _queues(lab, lab.port(host), rate, "change"))
+    _run([*_in_host(lab, host), "tc", "-batch", "-"], _queues(lab, "eth0", rate, "change"))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a host has sent and received since the lab came up.
+
+    Attributes:
+        sent: by priority class, the highest first; as its own queue counted them.
+        received: the same, as the switch's port counted them.
+    """
+
+    sent: list[int]
+    received: list[int]
+
+    def since(self, before: Traffic) -> Traffic:
+        """Returns what came after another reading."""
+        return Traffic(
+            [now - then for now, then in zip(self.sent, before.sent, strict=True)],
+            [now - then for now, then in zip(self.received, before.received, strict=True)],
+        )
+
+
+def read_traffic(lab: Lab) -> dict[str, Traffic]:
+    """Returns each host's traffic, from the kernel's statistics of its queues."""
+    show = ["tc", "-statistics", "class", "show", "dev"]
+    return {
+        host: Traffic(
+            sent=_bytes_by_class(lab, _run([*_in_host(lab, host), *show, "eth0"])),
+            received=_bytes_by_class(lab, _run([*show, lab.port(host)])),
+        )
+        for host in lab.host_names
+    }
+
+
+def _bytes_by_class(lab: Lab, shown: str) -> list[int]:
+    counted = dict(re.findall(r"^class htb (\S+) .*\n Sent (\d+) bytes", shown, re.MULTILINE))
+    return [int(counted[f"1:{10 + number}"]) for number in range(lab.priorities)]
+
+
+def exists(lab: Lab) -> bool:
+    """Returns whether all of a lab's devices and namespaces are there."""
+    spaces = _namespaces()
+    return all(
+        lab.namespace(host) in spaces and _device_exists(lab.port(host))
+        for host in [HEAD, *lab.host_names]
+    )
+
+
+def _namespaces() -> set[str]:
+    return {line.split()[0] for line in _run(["ip", "netns", "list"]).splitlines() if line}
+
+
+def _device_exists(device: str) -> bool:
+    return Path("/sys/class/net", device).exists()
+
+
+def processes(lab: Lab) -> dict[int, str]:
+    """Returns the processes in the lab's namespaces: process id → host."""
+    spaces = _namespaces()
+    found = {}
+    for host in [HEAD, *lab.host_names]:
+        if lab.namespace(host) in spaces:
+            for line in _run(["ip", "netns", "pids", lab.namespace(host)]).split():
+                found[int(line)] = host
+    return found
+
+
+def remove(lab: Lab) -> None:
+    """Removes what there is of a lab's network; nothing there is no error."""
+    spaces = _namespaces()
+    for host in [HEAD, *lab.host_names]:
+        if _device_exists(lab.port(host)):
+            _run(["ip", "link", "delete", lab.port(host)])
+        if lab.namespace(host) in spaces:
+            _run(["ip", "netns", "delete", lab.namespace(host)])
+        shutil.rmtree(_HOSTS_FILES / lab.namespace(host), ignore_errors=True)
+    if _device_exists(lab.bridge):
+        _run(["ip", "link", "delete", lab.bridge])

@@ -1,0 +1,74 @@
+"""What a job in a lab prints and leaves: lines by host, losses, conditions and traffic."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trepak.scripts.bench_report import Surroundings
+from trepak.scripts.lab import unevenness
+from trepak.scripts.lab.job import Job, Result, host_of
+from trepak.scripts.lab.topology import Lab
+from trepak.scripts.launcher import Line, is_noise
+
+
+def shower(lab: Lab, np: int) -> Callable[[Line], bool]:
+    """Returns the function that prints a job's lines, each with its host in front."""
+    several = np > lab.hosts
+
+    def show(line: Line) -> bool:
+        stream = sys.stderr if line.stream == "stderr" else sys.stdout
+        if line.rank is None:
+            place = ""
+        elif several:
+            place = f"[{host_of(lab, np, line.rank)}, rank {line.rank}] "
+        else:
+            place = f"[{host_of(lab, np, line.rank)}] "
+        if line.stream == "stderr" and (is_noise(line.text) or not line.text.strip()):
+            return False
+        print(f"{place}{line.text}", file=stream, flush=True)
+        return True
+
+    return show
+
+
+def conclude(
+    lab: Lab,
+    job: Job,
+    uneven: unevenness.Uneven,
+    result: Result,
+    surroundings: Surroundings,
+    path: Path | None,
+) -> int:
+    """Says which ranks were lost, writes the JSON file, and returns the job's exit code."""
+    for sentence in result.lost:
+        print(f"trepak lab: {sentence}", file=sys.stderr)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(to_json(lab, job, uneven, result, surroundings), indent=2))
+        print(f"JSON: {path}")
+    return result.outcome.exit_code
+
+
+def to_json(
+    lab: Lab, job: Job, uneven: unevenness.Uneven, result: Result, surroundings: Surroundings
+) -> dict[str, Any]:
+    """Returns the conditions under which a job ran, and what it sent."""
+    return {
+        "command": list(job.command),
+        "np": job.np,
+        "gloo": job.gloo,
+        "exit_code": result.outcome.exit_code,
+        "seconds": result.seconds,
+        "lost": result.lost,
+        "lab": lab.to_json(),
+        "unevenness": unevenness.to_json(uneven),
+        "bytes_by_class": {
+            host: {"sent": traffic.sent, "received": traffic.received}
+            for host, traffic in result.traffic.items()
+        },
+        "environment": surroundings.environment("gloo" if job.gloo else "mpirun"),
+    }

@@ -1,0 +1,120 @@
+"""What a lab is: its hosts, names, addresses, rates and priority classes. Pure values."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_HOSTS = 64
+MAX_PRIORITIES = 8
+HEAD = "head"  # the host from which jobs are launched; it computes nothing, its link is not shaped
+
+# The DSCP that marks each class, the highest first: expedited forwarding, assured forwarding 4 to
+# 1, class selector 1, lower effort. The last class takes whatever is not marked otherwise.
+DSCP = (46, 34, 26, 18, 10, 8, 1)
+
+_UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+
+
+def parse_rate(text: str) -> int:
+    """Returns a rate such as "200mbit" or "1gbit" in bits per second.
+
+    Raises:
+        ValueError: it is none, or under 1 Mbit/s.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
+    if not match:
+        raise ValueError(f"{text!r} is not a rate; write it like 200mbit or 1gbit.")
+    rate = round(float(match[1]) * _UNITS[match[2]])
+    if rate < 10**6:
+        raise ValueError(f"a rate must be at least 1mbit, found {text!r}.")
+    return rate
+
+
+def format_rate(rate: int) -> str:
+    """Returns bits per second as text that `parse_rate` and `tc` read."""
+    for unit in ("gbit", "mbit", "kbit"):
+        if rate % _UNITS[unit] == 0:
+            return f"{rate // _UNITS[unit]}{unit}"
+    return f"{rate}bit"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab.
+
+    Attributes:
+        name: what the user calls it: letters, digits and dashes, at most 16.
+        index: which of this machine's labs it is; makes device names and addresses its own.
+        hosts: how many hosts, `w0` and so on.
+        rate: of each host's link, in either direction, in bits per second.
+        priorities: number of strict-priority classes at each port.
+        links: rates of single hosts' links, by name.
+    """
+
+    name: str
+    index: int
+    hosts: int
+    rate: int
+    priorities: int = 2
+    links: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, with what to write instead, for what can't be."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,15}", self.name):
+            raise ValueError(
+                f"a lab's name is 1 to 16 letters, digits and dashes, found {self.name!r}."
+            )
+        if not 1 <= self.hosts <= MAX_HOSTS:
+            raise ValueError(f"a lab has 1 to {MAX_HOSTS} hosts, found {self.hosts}.")
+        if not 1 <= self.priorities <= MAX_PRIORITIES:
+            raise ValueError(
+                f"a lab has 1 to {MAX_PRIORITIES} priorities, found {self.priorities}."
+            )
+        for host in self.links:
+            self.check_host(host)
+
+    @property
+    def host_names(self) -> list[str]:
+        """The workers' names, w0 and so on."""
+        return [f"w{i}" for i in range(self.hosts)]
+
+    @property
+    def bridge(self) -> str:
+        """The network device that is the switch."""
+        return f"tpk{self.index}"
+
+    @property
+    def classes(self) -> list[int | None]:
+        """The DSCP of each priority class, the highest first; None is whatever is left."""
+        return [*DSCP[: self.priorities - 1], None]
+
+    def check_host(self, host: str) -> None:
+        """Raises ValueError if the lab has no such host."""
+        if host not in self.host_names:
+            raise ValueError(
+                f"the lab {self.name} has no host {host!r}; it has w0 to w{self.hosts - 1}."
+            )
+
+    def namespace(self, host: str) -> str:
+        """Returns the name of a host's network namespace."""
+        return f"trepak-{self.name}-{host}"
+
+    def port(self, host: str) -> str:
+        """Returns the switch's end of a host's cable; the other end is the host's eth0."""
+        return f"{self.bridge}{host}"
+
+    def address(self, host: str) -> str:
+        """Returns a host's IPv4 address; no other machine can reach it."""
+        number = 254 if host == HEAD else int(host[1:]) + 1
+        return f"10.213.{self.index}.{number}"
+
+    def link(self, host: str) -> int | None:
+        """Returns the rate of a host's link in bits per second; None is not limited."""
+        return None if host == HEAD else self.links.get(host, self.rate)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what `Lab(**…)` takes."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,91 @@
+"""What makes a lab's hosts uneven in one job: the options, and what each rank is told of them."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from typing import Any
+
+from trepak.ops.unevenness import parse_delay, parse_slow
+from trepak.scripts.lab.topology import Lab, parse_rate
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """How a job's hosts differ.
+
+    Attributes:
+        links: by host, its link's rate in bits per second.
+        slow: by host, the factor by which its ranks compute longer.
+        delays: by host, the delays of its ranks' steps, in the form `ops.unevenness` reads.
+        kill: by host, the step at whose end its ranks are killed.
+        seed: of the delays.
+    """
+
+    links: dict[str, int] = field(default_factory=dict)
+    slow: dict[str, float] = field(default_factory=dict)
+    delays: dict[str, list[str]] = field(default_factory=dict)
+    kill: dict[str, int] = field(default_factory=dict)
+    seed: int = 0
+
+    def variables(self, lab: Lab) -> dict[str, dict[str, str]]:
+        """Returns the environment variables by which each host's ranks know it."""
+        return {host: self._variables_of(host) for host in lab.host_names}
+
+    def _variables_of(self, host: str) -> dict[str, str]:
+        found = {"TREPAK_SEED": str(self.seed)}
+        if host in self.slow:
+            found["TREPAK_SLOW"] = str(self.slow[host])
+        if host in self.delays:
+            found["TREPAK_DELAY"] = ",".join(self.delays[host])
+        if host in self.kill:
+            found["TREPAK_KILL"] = str(self.kill[host])
+        return found
+
+
+def read(lab: Lab, options: argparse.Namespace) -> Uneven:
+    """Reads the options of `trepak lab run`.
+
+    Raises:
+        ValueError: names the option, what is wrong with it, and how to write it.
+    """
+    links = {host: parse_rate(text) for host, text in _by_host(lab, "--link", options.link)}
+    slow = {host: parse_slow(text) for host, text in _by_host(lab, "--slow", options.slow)}
+    delays: dict[str, list[str]] = {}
+    for text in options.delay:
+        rule, _, hosts = text.partition("@")
+        parse_delay(rule)
+        for host in hosts.split(",") if hosts else lab.host_names:
+            lab.check_host(host)
+            delays.setdefault(host, []).append(rule)
+    kill = {}
+    for text in options.kill:
+        host, _, when = text.partition("@")
+        lab.check_host(host)
+        word, _, step = when.partition(":")
+        if word != "step" or not step.isdigit():
+            raise ValueError(f"--kill {text}: write it like w1@step:30.")
+        kill[host] = int(step)
+    return Uneven(links, slow, delays, kill, options.seed)
+
+
+def _by_host(lab: Lab, option: str, texts: list[str]) -> list[tuple[str, str]]:
+    found = []
+    for text in texts:
+        host, separator, value = text.partition("=")
+        if not separator:
+            raise ValueError(f"{option} {text}: write it like w1=VALUE.")
+        lab.check_host(host)
+        found.append((host, value))
+    return found
+
+
+def to_json(uneven: Uneven) -> dict[str, Any]:
+    """Returns it for a report."""
+    return {
+        "links_bits_per_second": uneven.links,
+        "slow": uneven.slow,
+        "delays": uneven.delays,
+        "kill_at_step": uneven.kill,
+        "seed": uneven.seed,
+    }
