@@ -1,0 +1,61 @@
+"""The networks that the papers measure, real or emulated, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import keras
+
+from trepak.models import profiles
+from trepak.models.alexnet import alexnet
+from trepak.models.builder import KerasBuilder
+from trepak.models.emulation import EmulatedBuilder
+from trepak.models.googlenet import googlenet
+from trepak.models.inception_v4 import inception_v4
+from trepak.models.lstm import lstm
+from trepak.models.resnet import resnet
+from trepak.models.transformer import transformer
+from trepak.models.vgg import vgg
+from trepak.models.yolo import yolo
+
+MODELS: dict[str, Callable[..., keras.Model]] = {
+    "alexnet": alexnet,
+    "googlenet": googlenet,
+    "inception_v4": inception_v4,
+    "lstm": lstm,
+    "resnet50": partial(resnet, depth=50),
+    "resnet101": partial(resnet, depth=101),
+    "resnet152": partial(resnet, depth=152),
+    "transformer": transformer,
+    "vgg16": partial(vgg, depth=16),
+    "vgg19": partial(vgg, depth=19),
+    "yolo": yolo,
+}
+
+
+def build(
+    name: str, *, emulate: str | None = None, shrink: float = 1.0, **options: Any
+) -> keras.Model:
+    """Returns a network.
+
+    Args:
+        name: a key of `MODELS`.
+        emulate: name of a profile, e.g. "k40": the layers take that accelerator's time instead of
+            computing; the model then takes inputs of one number per sample, and returns one.
+        shrink: with `emulate`, divides every variable's size, to one element at least.
+        options: of the architecture, e.g. `classes`.
+
+    Raises:
+        ValueError: no such network or profile, or `shrink` without `emulate`.
+    """
+    if name not in MODELS:
+        raise ValueError(f"there is no model {name!r}; there are: {', '.join(MODELS)}.")
+    if shrink < 1:
+        raise ValueError(f"shrink divides the variables' sizes: it is at least 1, got {shrink}.")
+    if emulate is None:
+        if shrink != 1:
+            raise ValueError("shrink needs emulate: a shrunken layer cannot compute.")
+        return MODELS[name](KerasBuilder(), **options)
+    return MODELS[name](EmulatedBuilder(profiles.load(emulate), shrink), **options)

@@ -1,0 +1,155 @@
+"""`emulated_compute` and what slows it: times, order, gradients; and the delays' forms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+import tensorflow as tf
+
+from trepak.ops import emulated_compute
+from trepak.ops.step_probe import step_done, step_ready, take_step_times
+from trepak.ops.unevenness import Delay, configure_unevenness, parse_delay, parse_slow
+
+
+@pytest.fixture(autouse=True)
+def even() -> Iterator[None]:
+    """Each test begins and ends with a rank that is like any other."""
+    configure_unevenness()
+    yield
+    configure_unevenness()
+
+
+def milliseconds(function: Any, repeats: int = 5) -> float:
+    """Returns the median time of a call, after one that is not counted."""
+    function()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        function()
+        times.append(1000 * (time.perf_counter() - began))
+    return sorted(times)[repeats // 2]
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.int64, tf.string])
+def test_passes_any_tensor_on(dtype: Any) -> None:
+    x = tf.cast([[1, 2], [3, 4]], dtype) if dtype != tf.string else tf.constant([["a", "b"]])
+    tf.debugging.assert_equal(emulated_compute(x, 1.0), x)
+
+
+def test_takes_its_time_and_no_cpu() -> None:
+    process = psutil.Process()
+    before = sum(process.cpu_times()[:2])
+    took = milliseconds(lambda: emulated_compute(tf.ones([4]), 200.0))
+    assert 200 <= took < 210
+    assert sum(process.cpu_times()[:2]) - before < 0.3
+
+
+def test_pieces_of_a_process_come_one_after_the_other() -> None:
+    @tf.function
+    def branches(x: Any) -> Any:
+        return tf.add_n([emulated_compute(x, 20.0) for _ in range(5)])
+
+    assert 100 <= milliseconds(lambda: branches(tf.ones([4]))) < 110
+
+
+def test_gradient_waits_its_own_time() -> None:
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = emulated_compute(emulated_compute(x, 10.0), 20.0, backward_milliseconds=50.0)
+            loss = tf.reduce_sum(3.0 * y)
+        return loss, tape.gradient(loss, x)
+
+    x = tf.constant([1.0, 2.0])
+    tf.debugging.assert_equal(step(x)[1], [3.0, 3.0])
+    assert 100 <= milliseconds(lambda: step(x)) < 110, "10 + 20 forward, 50 + 2 · 10 backward"
+
+
+def test_time_may_depend_on_the_batch() -> None:
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def layer(x: Any) -> Any:
+        return emulated_compute(x, 5.0 * tf.cast(tf.shape(x)[0], tf.float32))
+
+    assert 20 <= milliseconds(lambda: layer(tf.ones([4, 3]))) < 30
+    assert 60 <= milliseconds(lambda: layer(tf.ones([12, 3]))) < 70
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(-1.0, "at least 0"), (float("nan"), "at least 0"), (4e6, "under an hour")],
+)
+def test_impossible_times_are_refused(value: float, message: str) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        emulated_compute(tf.ones([2]), value)
+
+
+def test_times_that_are_no_scalar_are_refused() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a scalar"):
+        emulated_compute(tf.ones([2]), [1.0, 2.0])
+
+
+def test_slow_rank_takes_longer() -> None:
+    configure_unevenness(slow=1.5)
+    assert 30 <= milliseconds(lambda: emulated_compute(tf.ones([2]), 20.0)) < 36
+
+
+def one_step() -> None:
+    emulated_compute(tf.ones([2]), 20.0)
+    step_ready()
+    step_done()
+
+
+def test_delay_comes_once_per_step() -> None:
+    configure_unevenness(delays=[Delay("probability", high=0.05, probability=1.0)])
+    assert 70 <= milliseconds(one_step) < 80
+
+
+def test_step_times() -> None:
+    take_step_times()
+    for _ in range(3):
+        time.sleep(0.02)
+        step_ready()
+        time.sleep(0.01)
+        step_done()
+    times = take_step_times()
+    assert [one.step for one in times] == [0, 1, 2]
+    for before, one in zip(times, times[1:], strict=False):
+        assert one.begin == before.done
+        assert one.ready - one.begin >= 0.02
+        assert one.done - one.ready >= 0.01
+    assert take_step_times() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        ("uniform:0:50ms", Delay("uniform", 0.0, 0.05)),
+        ("uniform:50:100ms", Delay("uniform", 0.05, 0.1)),
+        ("uniform:1ms:0.5s", Delay("uniform", 0.001, 0.5)),
+        ("round-robin:2", Delay("round-robin", high=2.0)),
+        ("probability:0.1:6s", Delay("probability", high=6.0, probability=0.1)),
+    ],
+)
+def test_delays(text: str, delay: Delay) -> None:
+    parsed = parse_delay(text)
+    assert parsed.kind == delay.kind
+    assert [parsed.low, parsed.high, parsed.probability] == pytest.approx(
+        [delay.low, delay.high, delay.probability]
+    )
+
+
+@pytest.mark.parametrize("text", ["", "uniform", "uniform:1", "round-robin:x", "probability:1:-2"])
+def test_delays_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="Write uniform:LOW:HIGH"):
+        parse_delay(text)
+
+
+@pytest.mark.parametrize("text", ["0.9", "nan", "inf", "fast", "-2"])
+def test_factors_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="number from 1 on"):
+        parse_slow(text)
