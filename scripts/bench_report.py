@@ -20,6 +20,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+LEAST_IDLE = 0.20  # share of the CPU; below it, emulated results are not to be believed
 _DISTRIBUTIONS = ("trepak", "tensorflow-cpu", "tensorflow", "keras", "horovod", "mpi4py", "numpy")
 
 
@@ -75,6 +76,8 @@ class Report:
             kind stand together and have the same keys.
         environment: where and how it was measured; see `Surroundings`.
         unprinted: kinds of rows that are for the JSON alone.
+        idle_share: share of the CPU that was idle while emulated things were measured; None where
+            nothing was emulated.
     """
 
     bench: str
@@ -82,6 +85,13 @@ class Report:
     rows: Sequence[Mapping[str, Any]]
     environment: Mapping[str, Any] = field(default_factory=dict)
     unprinted: Sequence[str] = ()
+    idle_share: float | None = None
+
+    @property
+    def believable(self) -> bool:
+        """Whether the CPU had enough time for all processes not to slow what is emulated."""
+        emulated = any(claim.emulated for claim in self.claims.values())
+        return not emulated or (self.idle_share is not None and self.idle_share >= LEAST_IDLE)
 
     def missed(self) -> list[str]:
         """Returns the IDs of the claims that miss their targets."""
@@ -91,7 +101,33 @@ class Report:
         """Returns the report in the format that all benches share."""
         content = dataclasses.asdict(self)
         del content["unprinted"]
+        idle_share = content.pop("idle_share")
+        if idle_share is not None:
+            content["environment"]["cpu_idle_share_while_emulated"] = idle_share
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+class IdleWatch:
+    """Tells which share of the CPU was idle since it was made, all cores together."""
+
+    def __init__(self) -> None:
+        """Starts to watch."""
+        self._before = psutil.cpu_times()
+
+    def share(self) -> float:
+        """Returns the idle share since then, between 0 and 1."""
+        return self._share("idle", "iowait")
+
+    def stolen(self) -> float:
+        """Returns the share that other machines on the same hardware took."""
+        return self._share("steal")
+
+    def _share(self, *states: str) -> float:
+        now = psutil.cpu_times()
+        spent = {k: getattr(now, k) - getattr(self._before, k) for k in now._fields}
+        # Linux counts guests' time under user and nice as well.
+        total = sum(v for k, v in spent.items() if not k.startswith("guest")) or 1.0
+        return round(float(sum(spent.get(state, 0.0) for state in states) / total), 3)
 
 
 class Surroundings:
@@ -100,7 +136,7 @@ class Surroundings:
     def __init__(self) -> None:
         """Starts to watch."""
         self._load = os.getloadavg()[0]
-        self._times = psutil.cpu_times()
+        self._cpu = IdleWatch()
 
     def environment(self, launcher: str) -> dict[str, Any]:
         """Returns the environment of a bench that has just ended.
@@ -108,10 +144,6 @@ class Surroundings:
         Args:
             launcher: the command line that started its processes.
         """
-        now = psutil.cpu_times()
-        spent = {k: getattr(now, k) - getattr(self._times, k) for k in now._fields}
-        # Linux counts guests' time under user and nice as well.
-        total = sum(v for k, v in spent.items() if not k.startswith("guest")) or 1.0
         return {
             "cores": len(os.sched_getaffinity(0)),
             "cpu": _cpu_model(),
@@ -122,8 +154,8 @@ class Surroundings:
             "launcher": launcher,
             "load_average_before": round(self._load, 2),
             "load_average_after": round(os.getloadavg()[0], 2),
-            "cpu_idle_share": round((spent["idle"] + spent.get("iowait", 0.0)) / total, 3),
-            "cpu_stolen_share": round(spent.get("steal", 0.0) / total, 3),
+            "cpu_idle_share": self._cpu.share(),
+            "cpu_stolen_share": self._cpu.stolen(),
         }
 
 
@@ -239,7 +271,8 @@ def conclude(
         console: where to print; standard output by default.
 
     Returns:
-        The exit code: 1 if a full run's claim misses its target, else 0.
+        The exit code: 1 if a full run's claim misses its target, or if something was emulated on a
+        CPU too busy to believe it; else 0.
     """
     console = console or Console()
     print_report(report, console, judged=not options.quick)
@@ -250,6 +283,14 @@ def conclude(
     if options.quick:
         console.print("A quick run measures too little to judge: no claim was checked.")
         return 0
+    if not report.believable:
+        console.print(
+            f"REFUSED: the CPU was {report.idle_share or 0:.0%} idle while accelerators or "
+            f"networks were emulated; under {LEAST_IDLE:.0%} it is the CPU that was measured. Use "
+            "fewer processes or smaller models.",
+            style="bold red",
+            soft_wrap=True,
+        )
     missed = report.missed()
     for name in missed:
         claim = report.claims[name]
@@ -260,4 +301,4 @@ def conclude(
             style="bold red",
             soft_wrap=True,
         )
-    return 1 if missed else 0
+    return 1 if missed or not report.believable else 0
