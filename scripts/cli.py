@@ -67,6 +67,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(run=_doctor)
     add_lab_parser(commands)
+    top = commands.add_parser(
+        "top",
+        help="show live who makes whom wait",
+        description="Shows the ranks of the jobs that run with a StragglerMonitor, live: those of "
+        "this user on this machine, or the one that answers at an address.",
+    )
+    top.add_argument("--address", metavar="HOST:PORT", help="a StragglerMonitor's port")
+    top.add_argument("--once", action="store_true", help="show once and end")
+    top.set_defaults(run=_top)
     return parser
 
 
@@ -106,6 +115,12 @@ def _doctor(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     from trepak.scripts.doctor import examine
 
     return examine()
+
+
+def _top(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from trepak.scripts.top import show
+
+    return show(options.address, options.once)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,8 +7,6 @@ launcher takes the tags off, keeps known noise back, and shows everything if the
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib.util
 import os
 import re
 import shutil
@@ -20,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from trepak.scripts.light_import import light_import
 
 # One thread each, so that processes that share a machine do not fight for its cores; and MPI
 # processes that wait must let the others run.
@@ -76,22 +76,8 @@ class JobError(RuntimeError):
 
 def is_noise(text: str) -> bool:
     """Returns whether a line is one of TensorFlow's or Horovod's known start-up messages."""
-    return _load_is_noise()(text)
-
-
-@functools.cache
-def _load_is_noise() -> Callable[[str], bool]:
-    # The package around this module imports TensorFlow, which costs seconds and which a launcher
-    # has no use for: load the one file.
-    package = importlib.util.find_spec("trepak.horovod_ext")
-    assert package is not None and package.submodule_search_locations
-    path = Path(next(iter(package.submodule_search_locations))) / "startup.py"
-    spec = importlib.util.spec_from_file_location("trepak_startup_patterns", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Callable[[str], bool] = module.is_noise
-    return found
+    noise: bool = light_import("trepak.horovod_ext.startup").is_noise(text)
+    return noise
 
 
 class _Untagger:

@@ -6,10 +6,12 @@ from trepak.tf_plugins.learning_rate_callbacks import (
     LearningRateWarmupCallback,
 )
 from trepak.tf_plugins.metric_callback import MetricAverageCallback
+from trepak.tf_plugins.straggler_monitor import StragglerMonitor
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "StragglerMonitor",
 ]

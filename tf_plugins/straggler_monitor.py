@@ -1,0 +1,101 @@
+"""StragglerMonitor: which rank made the others wait, while `fit` runs and at its end."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from trepak.horovod_ext import basics, exchange, step_probe
+from trepak.horovod_ext.stragglers import StragglerTable
+from trepak.ops.step_probe import StepTimes, take_step_times
+from trepak.tf_plugins import straggler_sinks
+
+
+class StragglerMonitor(keras.callbacks.Callback):
+    """Shows, per rank, how long it computed, how long it waited, and for whom.
+
+    On all ranks, or on none. Every `every` batches the ranks exchange their steps' times, two
+    numbers per step; rank 0 tells of them.
+
+    Attributes:
+        table: the `StragglerTable` of all steps so far, the same on every rank.
+    """
+
+    def __init__(
+        self,
+        every: int = 50,
+        log_dir: str | Path | None = None,
+        port: int | None = None,
+        verbose: int = 1,
+    ) -> None:
+        """Makes the callback.
+
+        Args:
+            every: batches between two exchanges; one more is made at the end of each epoch.
+            log_dir: writes scalars for TensorBoard there, on rank 0.
+            port: serves metrics for Prometheus there, on rank 0.
+            verbose: 1 prints a table at the end of the training, on rank 0; 0 prints nothing.
+
+        Raises:
+            ValueError: `every` is less than 1.
+        """
+        super().__init__()
+        if every < 1:
+            raise ValueError(f"every must be at least 1, got {every}.")
+        self._every = every
+        self._log_dir = log_dir
+        self._port = port
+        self._verbose = verbose
+        self._batches = 0
+        self._sinks: list[straggler_sinks.Sink] = []
+        self.table = StragglerTable([])
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Begins to look; steps that are traced already are traced again, with marks."""
+        if not step_probe.is_enabled():
+            step_probe.enable()
+            if self.model.train_function is not None:
+                self.model.make_train_function(force=True)
+        take_step_times()  # those of an earlier fit
+        self._batches = 0
+        self.table = StragglerTable(exchange.gather(socket.gethostname(), "hosts"))
+        if basics.rank() == 0:
+            self._sinks = straggler_sinks.open_sinks(self._log_dir, self._port)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Exchanges what came since the last time, now and then; a collective call."""
+        self._batches += 1
+        if self._batches % self._every == 0:
+            self._exchange()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Exchanges the rest of the epoch; a collective call."""
+        self._exchange()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Prints the table."""
+        for sink in self._sinks:
+            sink.close()
+        self._sinks = []
+        if basics.rank() == 0 and self._verbose:
+            straggler_sinks.print_table(self.table)
+
+    def _exchange(self) -> None:
+        # The first step of all has no begin: what came before it was start-up.
+        mine = [_durations(one) for one in take_step_times() if one.ready > one.begin]
+        everyone = exchange.gather(mine, "step times")
+        steps = min(len(theirs) for theirs in everyone)
+        if steps:
+            # The latest of each: a rank may have taken steps that others do not know.
+            times = np.array([theirs[-steps:] for theirs in everyone])
+            self.table.add(times[:, :, 0], times[:, :, 1])
+        for sink in self._sinks:
+            sink.write(self.table)
+
+
+def _durations(one: StepTimes) -> tuple[float, float]:
+    return one.ready - one.begin, one.done - one.ready

@@ -1,0 +1,205 @@
+"""Where a StragglerMonitor's findings go: a table, `trepak top`, TensorBoard, Prometheus."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:  # `trepak top` uses this module without TensorFlow
+    from trepak.horovod_ext.stragglers import StragglerTable
+
+# The figures of a rank, by the name under which they are exported, and what they mean.
+FIGURES = {
+    "compute_seconds": "Time in which the rank computed.",
+    "waited_seconds": "Time in which the rank waited for others.",
+    "delayed_seconds": "Time that each other rank, on average, waited for this one.",
+    "last_share": "Share of the steps in which the rank was the last.",
+}
+PREFIX = "trepak_"
+LEAST_SHOWN = 0.05  # share of the time; a rank that others waited for longer is shown in red
+
+
+class Sink(Protocol):
+    """Takes the table each time it has grown."""
+
+    def write(self, table: StragglerTable) -> None:
+        """Publishes what the table holds now."""
+
+    def close(self) -> None:
+        """Ends it, at the end of the training."""
+
+
+def open_sinks(log_dir: str | Path | None, port: int | None) -> list[Sink]:
+    """Returns the sinks of rank 0: `trepak top` always, the others where asked for.
+
+    Args:
+        log_dir: of TensorBoard; None for none.
+        port: at which Prometheus asks; None for none.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    sinks: list[Sink] = [StatusFile()]
+    if port is not None:
+        sinks.append(PrometheusServer(port))
+    if log_dir is not None:
+        sinks.append(TensorBoardWriter(log_dir))
+    return sinks
+
+
+def table_of(ranks: Sequence[Mapping[str, Any]], title: str, seconds: float) -> Table:
+    """Returns ranks as a table for a terminal, in red those that others waited for.
+
+    Args:
+        ranks: `RankReport`s as dictionaries; "waited_for" may be missing.
+        title: what stands above.
+        seconds: what all steps took.
+    """
+    table = Table(title=title, title_justify="left")
+    for header in ("rank", "host", "computed", "waited", "for rank", "made others wait", "last in"):
+        table.add_column(header, justify="left" if header == "host" else "right")
+    for rank in ranks:
+        waited_for = rank.get("waited_for")
+        table.add_row(
+            str(rank["rank"]),
+            rank["host"],
+            f"{rank['compute_seconds']:.3g} s",
+            f"{rank['waited_seconds']:.3g} s",
+            "" if waited_for is None else str(waited_for),
+            f"{rank['delayed_seconds']:.3g} s",
+            f"{rank['last_share']:.0%}",
+            style="bold red" if rank["delayed_seconds"] > LEAST_SHOWN * seconds else None,
+        )
+    return table
+
+
+def print_table(straggler_table: StragglerTable) -> None:
+    """Prints the table and the verdict."""
+    # Under a launcher the terminal is not the user's, and colors would be mixed with rank tags.
+    launched = any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "HOROVOD_RANK"))
+    console = Console(force_terminal=False if launched else None)
+    seconds = straggler_table.total_seconds
+    title = f"{straggler_table.steps} steps in {seconds:.3g} s"
+    ranks = [dataclasses.asdict(report) for report in straggler_table.reports()]
+    console.print(table_of(ranks, title, seconds))
+    console.print(straggler_table.verdict(), highlight=False, soft_wrap=True)
+
+
+def status_folder() -> Path:
+    """Returns where the jobs of this user on this machine say how they are."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(base) / f"trepak-{os.getuid()}"
+
+
+class StatusFile:
+    """A file that `trepak top` reads; it goes when the job ends."""
+
+    def __init__(self) -> None:
+        """Makes the folder; the file comes with the first steps."""
+        folder = status_folder()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._path = folder / f"{os.getpid()}.json"
+
+    def write(self, table: StragglerTable) -> None:
+        """Writes the file anew; a reader sees the old one or the new one."""
+        status = {
+            "pid": os.getpid(),
+            "command": " ".join(sys.argv),
+            "time": time.time(),
+            "steps": table.steps,
+            "seconds": table.total_seconds,
+            "verdict": table.verdict(),
+            "ranks": [dataclasses.asdict(report) for report in table.reports()],
+        }
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(status))
+        new.replace(self._path)
+
+    def close(self) -> None:
+        """Removes the file."""
+        self._path.unlink(missing_ok=True)
+
+
+class PrometheusServer:
+    """Answers Prometheus' requests."""
+
+    def __init__(self, port: int) -> None:
+        """Starts to listen.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+        registry = CollectorRegistry()
+        labels = ("rank", "host")
+        self._gauges = {
+            name: Gauge(PREFIX + name, meaning, labels, registry=registry)
+            for name, meaning in FIGURES.items()
+        }
+        self._steps = Gauge(f"{PREFIX}steps", "Steps so far.", registry=registry)
+        self._seconds = Gauge(f"{PREFIX}seconds", "Time of those steps.", registry=registry)
+        try:
+            self._server, self._thread = start_http_server(port, registry=registry)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"StragglerMonitor cannot serve metrics at port {port}: {error.strerror}. Choose "
+                "another port.",
+            ) from error
+
+    def write(self, table: StragglerTable) -> None:
+        """Sets the gauges."""
+        self._steps.set(table.steps)
+        self._seconds.set(table.total_seconds)
+        for report in table.reports():
+            for name, gauge in self._gauges.items():
+                gauge.labels(str(report.rank), report.host).set(getattr(report, name))
+
+    def close(self) -> None:
+        """Stops to listen."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+class TensorBoardWriter:
+    """Writes a scalar for each rank and figure.
+
+    `tf.summary.scalar` needs the package tensorboard, which only those who look need to have.
+    """
+
+    def __init__(self, log_dir: str | Path) -> None:
+        """Opens an event file."""
+        import tensorflow as tf
+
+        self._tf = tf
+        self._writer = tf.summary.create_file_writer(str(log_dir))
+        self._metadata = tf.compat.v1.SummaryMetadata()
+        self._metadata.plugin_data.plugin_name = "scalars"
+
+    def write(self, table: StragglerTable) -> None:
+        """Writes the figures at the step that the table has come to."""
+        with self._writer.as_default(step=table.steps):
+            for report in table.reports():
+                self._write(f"rank_{report.rank}", dataclasses.asdict(report))
+        self._writer.flush()
+
+    def _write(self, rank: str, figures: Mapping[str, Any]) -> None:
+        for name in FIGURES:
+            value = self._tf.constant(figures[name], self._tf.float32)
+            self._tf.summary.write(f"stragglers/{name}/{rank}", value, metadata=self._metadata)
+
+    def close(self) -> None:
+        """Closes the event file."""
+        self._writer.close()
