@@ -33,7 +33,7 @@ from horovod.tensorflow import (  # noqa: F401
     stop_timeline,
 )
 
-from trepak.horovod_ext import config, unevenness
+from trepak.horovod_ext import config, timeline, unevenness
 from trepak.horovod_ext.failures import raise_lost_ranks
 
 
@@ -55,6 +55,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         return
     _hvd.init(comm=comm, process_sets=process_sets)
     unevenness.apply(_hvd.rank(), _hvd.size())
+    timeline.apply(_hvd.rank(), _hvd.size())
 
 
 def is_elastic() -> bool:

@@ -35,6 +35,12 @@ KNOBS = (
         "~/.cache/trepak",
         "Folder in which `make setup` keeps the Horovod wheel it built.",
     ),
+    Knob(
+        "TREPAK_TIMELINE",
+        "",
+        "Folder in which each rank writes a timeline of its steps; empty for none.",
+    ),
+    Knob("TREPAK_TIMELINE_STEPS", ":", "Steps that timelines keep, e.g. 10:20 for 10 to 19."),
     Knob("TREPAK_SLOW", "1", "Factor by which this rank computes longer; set by `trepak lab run`."),
     Knob(
         "TREPAK_DELAY",

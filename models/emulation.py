@@ -61,11 +61,12 @@ class EmulatedLayer(keras.layers.Layer):
         @tf.custom_gradient
         def work(x: Any, *values: Any) -> tuple[Any, Any]:
             def gradient(upstream: Any) -> tuple[Any, ...]:
-                passed = emulated_compute(upstream, _BACKWARD * milliseconds)
+                time = _BACKWARD * milliseconds
+                passed = emulated_compute(upstream, time, label=f"{self.name} backward")
                 mean = tf.reduce_mean(passed)
                 return passed, *(1e-3 * value + mean for value in values)
 
-            return emulated_compute(x, milliseconds), gradient
+            return emulated_compute(x, milliseconds, label=self.name), gradient
 
         return work(x, *values)
 

@@ -9,7 +9,9 @@ from trepak.ops.loader import load
 __all__ = ["emulated_compute"]
 
 
-def emulated_compute(x: Any, milliseconds: Any, backward_milliseconds: Any = None) -> Any:
+def emulated_compute(
+    x: Any, milliseconds: Any, backward_milliseconds: Any = None, label: str = "emulated"
+) -> Any:
     """Returns x after a time, in which the CPU is free: as if a GPU had worked on it.
 
     The pieces of a process run one after the other, as on one stream of a GPU. In a lab
@@ -20,6 +22,7 @@ def emulated_compute(x: Any, milliseconds: Any, backward_milliseconds: Any = Non
         milliseconds: time of the forward pass, a number or a float32 scalar.
         backward_milliseconds: time that x's gradient takes; by default twice the forward time, as
             in layers that need a product each for the gradients of their input and weights.
+        label: what a timeline calls it.
 
     Returns:
         A tensor equal to x. Its gradient is passed on unchanged, after its own time.
@@ -36,12 +39,9 @@ def emulated_compute(x: Any, milliseconds: Any, backward_milliseconds: Any = Non
     @tf.custom_gradient
     def compute(value: Any) -> tuple[Any, Any]:
         def gradient(upstream: Any) -> Any:
-            return _take(upstream, tf.convert_to_tensor(backward, tf.float32))
+            time = tf.convert_to_tensor(backward, tf.float32)
+            return load().trepak_emulated_compute(upstream, time, label=f"{label} backward")
 
-        return _take(value, forward), gradient
+        return load().trepak_emulated_compute(value, forward, label=label), gradient
 
     return compute(tf.convert_to_tensor(x))
-
-
-def _take(x: Any, milliseconds: Any) -> Any:
-    return load().trepak_emulated_compute(x, milliseconds)

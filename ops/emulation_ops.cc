@@ -1,8 +1,10 @@
 // TrepakEmulatedCompute: passes a tensor on after the time that an accelerator would have taken.
 
 #include <chrono>
+#include <string>
 
 #include "horovod_ext/runtime/emulated_stream.h"
+#include "horovod_ext/runtime/timeline.h"
 #include "horovod_ext/runtime/unevenness.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -16,6 +18,7 @@ REGISTER_OP("TrepakEmulatedCompute")
     .Input("milliseconds: float")
     .Output("y: T")
     .Attr("T: type")
+    .Attr("label: string = ''")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
     .Doc(R"doc(
@@ -27,11 +30,17 @@ the pieces of a tf.function run in program order, as a GPU runs what is launched
 Pieces of one process run one after the other, as on one stream of a GPU.
 
 milliseconds: a scalar; multiplied by the factor by which this rank is slowed.
+label: what a timeline calls it; by default the op's name.
 )doc");
 
 class EmulatedComputeOp : public tensorflow::AsyncOpKernel {
  public:
-  using AsyncOpKernel::AsyncOpKernel;
+  explicit EmulatedComputeOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("label", &label_));
+    if (label_.empty()) {
+      label_ = name();
+    }
+  }
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
     const tensorflow::Tensor& milliseconds = context->input(1);
@@ -48,13 +57,16 @@ class EmulatedComputeOp : public tensorflow::AsyncOpKernel {
     context->set_output(0, context->input(0));
     Unevenness& unevenness = Unevenness::Global();
     const std::chrono::duration<double, std::milli> time(wanted * unevenness.slow());
-    EmulatedStream::Global().Enqueue(
+    const EmulatedStream::Piece piece = EmulatedStream::Global().Enqueue(
         std::chrono::duration_cast<EmulatedStream::Duration>(time) + unevenness.TakeDelay(),
         std::move(done));
+    Timeline::Global().Span(Timeline::Track::kAccelerator, label_, piece.begin, piece.end);
   }
 
  private:
   static constexpr float kMostMilliseconds = 3600e3F;
+
+  std::string label_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakEmulatedCompute").Device(tensorflow::DEVICE_CPU),

@@ -76,6 +76,19 @@ def _parser() -> argparse.ArgumentParser:
     top.add_argument("--address", metavar="HOST:PORT", help="a StragglerMonitor's port")
     top.add_argument("--once", action="store_true", help="show once and end")
     top.set_defaults(run=_top)
+    trace = commands.add_parser(
+        "trace",
+        help="merge the ranks' timelines",
+        description="Works on the timelines that TREPAK_TIMELINE or a TimelineCallback wrote.",
+    )
+    actions = trace.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
+    merge = actions.add_parser("merge", help="make one file of all ranks', on a common clock")
+    merge.add_argument("folder", type=Path, metavar="FOLDER", help="holds rank-0.json and so on")
+    merge.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="(default: FOLDER/merged.json)"
+    )
+    merge.add_argument("--steps", default=":", metavar="A:B", help="keep steps A to B - 1")
+    merge.set_defaults(run=_merge)
     return parser
 
 
@@ -115,6 +128,21 @@ def _doctor(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     from trepak.scripts.doctor import examine
 
     return examine()
+
+
+def _merge(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    from trepak.ops.timeline import parse_steps
+    from trepak.scripts import trace
+
+    output = options.output or options.folder / "merged.json"
+    try:
+        traces = trace.merge(options.folder, output, parse_steps(options.steps))
+    except ValueError as error:
+        parser.error(str(error))
+    steps = len(traces[0].spans("synchronize"))
+    print(f"Merged {len(traces)} ranks, {steps} steps: {output}")
+    print("Open it at https://ui.perfetto.dev or chrome://tracing.")
+    return 0
 
 
 def _top(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

@@ -67,7 +67,10 @@ def test_unknown_bench_lists_those_that_exist():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "invalid choice: 'nothing' (choose from 'bench', 'doctor', 'lab', 'top')"),
+        (
+            ["nothing"],
+            "invalid choice: 'nothing' (choose from 'bench', 'doctor', 'lab', 'top', 'trace')",
+        ),
         (["bench"], "the following arguments are required: NAME"),
         (["bench", "bsp", "--np", "0"], "--np must be at least 1"),
         (["bench", "bsp", "--nothing"], "unrecognized arguments: --nothing"),

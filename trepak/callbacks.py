@@ -7,6 +7,7 @@ from trepak.tf_plugins.learning_rate_callbacks import (
 )
 from trepak.tf_plugins.metric_callback import MetricAverageCallback
 from trepak.tf_plugins.straggler_monitor import StragglerMonitor
+from trepak.tf_plugins.timeline_callback import TimelineCallback
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
@@ -14,4 +15,5 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
     "StragglerMonitor",
+    "TimelineCallback",
 ]

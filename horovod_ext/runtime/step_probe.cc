@@ -27,6 +27,7 @@ void StepProbe::Ready() {
 }
 
 void StepProbe::Done() {
+  StepRecord ended;
   {
     const Clock::duration emulated = stream_.total();
     std::lock_guard<std::mutex> lock(mutex_);
@@ -36,9 +37,13 @@ void StepProbe::Done() {
       records_.pop_front();
     }
     records_.push_back(current_);
+    ended = current_;
     current_.begin = current_.done;
     emulated_before_ = emulated;
   }
+  timeline_.Span(Timeline::Track::kSteps, "compute", ended.begin, ended.ready, ended.step);
+  timeline_.Span(Timeline::Track::kSteps, "synchronize", ended.ready, ended.done, ended.step);
+  timeline_.BeginStep(ended.step + 1);
   unevenness_.EndStep();
 }
 
@@ -50,7 +55,8 @@ std::vector<StepRecord> StepProbe::Drain() {
 }
 
 StepProbe& StepProbe::Global() {
-  static StepProbe* const probe = new StepProbe(Unevenness::Global(), EmulatedStream::Global());
+  static StepProbe* const probe =
+      new StepProbe(Unevenness::Global(), EmulatedStream::Global(), Timeline::Global());
   return *probe;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "horovod_ext/runtime/emulated_stream.h"
+#include "horovod_ext/runtime/timeline.h"
 #include "horovod_ext/runtime/unevenness.h"
 
 namespace trepak {
@@ -29,7 +30,7 @@ struct StepRecord {
 };
 
 // Thread safety: every method may be called from any thread; steps themselves come one after the
-// other. Owns neither argument; both must outlive it.
+// other. Owns none of its arguments; all must outlive it.
 class StepProbe {
  public:
   using Clock = StepRecord::Clock;
@@ -37,8 +38,8 @@ class StepProbe {
   // Records that nobody has drained by then are dropped, the oldest first.
   static constexpr size_t kMostRecords = 65536;
 
-  StepProbe(Unevenness& unevenness, EmulatedStream& stream)
-      : unevenness_(unevenness), stream_(stream) {}
+  StepProbe(Unevenness& unevenness, EmulatedStream& stream, Timeline& timeline)
+      : unevenness_(unevenness), stream_(stream), timeline_(timeline) {}
   StepProbe(const StepProbe&) = delete;
   StepProbe& operator=(const StepProbe&) = delete;
 
@@ -62,6 +63,7 @@ class StepProbe {
  private:
   Unevenness& unevenness_;
   EmulatedStream& stream_;
+  Timeline& timeline_;
   std::mutex mutex_;
   // All guarded by mutex_.
   StepRecord current_;

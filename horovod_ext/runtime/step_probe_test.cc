@@ -30,7 +30,8 @@ class StepProbeTest : public testing::Test {
   TimerThread timer_;
   EmulatedStream stream_{timer_};
   Unevenness unevenness_;
-  StepProbe probe_{unevenness_, stream_};
+  Timeline timeline_;
+  StepProbe probe_{unevenness_, stream_, timeline_};
 };
 
 TEST_F(StepProbeTest, RecordsFollowEachOther) {

@@ -1,0 +1,172 @@
+"""`trepak trace merge`: one picture of all ranks' timelines, on a common clock."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_WAITING_TRACK = 3
+_STEPS_TRACK = 0
+
+
+@dataclass
+class RankTrace:
+    """One rank's file.
+
+    Attributes:
+        rank: whose it is.
+        about: what the rank said of itself: host, clock, world size.
+        events: all of the file, times in microseconds on the rank's own clock.
+    """
+
+    rank: int
+    about: dict[str, Any]
+    events: list[dict[str, Any]]
+
+    def spans(self, name: str) -> dict[int, dict[str, Any]]:
+        """Returns the spans of that name on the track of steps, by step."""
+        return {
+            event["args"]["step"]: event
+            for event in self.events
+            if event["ph"] == "X" and event["tid"] == _STEPS_TRACK and event["name"] == name
+        }
+
+
+def read(file: Path) -> RankTrace:
+    """Reads a rank's file, also one whose process was killed while it wrote.
+
+    Raises:
+        ValueError: it is no timeline of trepak.
+    """
+    lines = file.read_text().splitlines()
+    events = []
+    for number, line in enumerate(lines):
+        text = line.strip().rstrip(",")
+        if text in ("[", "]", ""):
+            continue
+        try:
+            events.append(json.loads(text))
+        except ValueError as error:
+            if number == len(lines) - 1:
+                break  # cut off
+            raise ValueError(f"{file}, line {number + 1}: {error}") from error
+    about = None
+    if all(isinstance(event, dict) for event in events):
+        about = next((e["args"] for e in events if e.get("name") == "trepak"), None)
+    if about is None:
+        raise ValueError(f"{file} is not a timeline of trepak.")
+    return RankTrace(about["rank"], about, events)
+
+
+def offsets(traces: list[RankTrace]) -> dict[int, float]:
+    """Returns by rank what to add to its times, in microseconds, to have those of the first.
+
+    Ranks on one machine share a clock. Others' clocks are aligned by the ends of the steps'
+    reductions, which all ranks leave together; the median over the steps is taken.
+
+    Raises:
+        ValueError: two ranks have neither a clock nor a step in common.
+    """
+    first = traces[0]
+    ends = first.spans("synchronize")
+    found = {}
+    for trace in traces:
+        if trace.about["clock"] == first.about["clock"]:
+            found[trace.rank] = 0.0
+            continue
+        shared = [
+            _end(ends[step]) - _end(span)
+            for step, span in trace.spans("synchronize").items()
+            if step in ends
+        ]
+        if not shared:
+            raise ValueError(
+                f"ranks {first.rank} and {trace.rank} ran on different machines and have no step "
+                "in common, so that their clocks cannot be compared."
+            )
+        found[trace.rank] = statistics.median(shared)
+    return found
+
+
+def _end(span: dict[str, Any]) -> float:
+    return float(span["ts"] + span["dur"])
+
+
+def waits(traces: list[RankTrace]) -> list[dict[str, Any]]:
+    """Returns a span for each step and rank that waited for another: for whom, and how long."""
+    spans = {trace.rank: trace.spans("synchronize") for trace in traces}
+    common = set.intersection(*(set(by_step) for by_step in spans.values()))
+    found = []
+    for step in sorted(common):
+        last = min(spans, key=lambda rank: spans[rank][step]["dur"])
+        for rank, by_step in spans.items():
+            duration = by_step[step]["dur"] - spans[last][step]["dur"]
+            if rank != last and duration > 0:
+                found.append(
+                    {
+                        "ph": "X",
+                        "name": f"waits for rank {last}",
+                        "ts": by_step[step]["ts"],
+                        "dur": duration,
+                        "pid": rank,
+                        "tid": _WAITING_TRACK,
+                        "args": {"step": step},
+                    }
+                )
+    return found
+
+
+def merge(folder: Path, output: Path, steps: tuple[int, int | None] = (0, None)) -> list[RankTrace]:
+    """Merges the timelines of a folder into one file.
+
+    Args:
+        folder: holds rank-0.json and so on.
+        output: the file to write.
+        steps: the first step to keep, and the one before which to end; None keeps all.
+
+    Returns:
+        What was read, in rank order.
+
+    Raises:
+        ValueError: the folder has no timelines, or they cannot be put on a common clock.
+    """
+    files = sorted(folder.glob("rank-*.json"))
+    if not files:
+        raise ValueError(f"{folder} holds no timelines (rank-0.json and so on).")
+    traces = sorted((read(file) for file in files), key=lambda trace: trace.rank)
+    shift = offsets(traces)
+    events = [
+        event | ({"ts": event["ts"] + shift[trace.rank]} if "ts" in event else {})
+        for trace in traces
+        for event in trace.events + _track_name(trace.rank)
+    ]
+    events += [w | {"ts": w["ts"] + shift[w["pid"]]} for w in waits(traces)]
+    window = _window(traces[0], shift[traces[0].rank], steps)
+    kept = [e for e in events if "ts" not in e or _overlaps(e, window)]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps({"traceEvents": kept, "displayTimeUnit": "ms"}))
+    return traces
+
+
+def _track_name(rank: int) -> list[dict[str, Any]]:
+    name = {"name": "waiting"}
+    return [{"ph": "M", "name": "thread_name", "pid": rank, "tid": _WAITING_TRACK, "args": name}]
+
+
+def _window(trace: RankTrace, shift: float, steps: tuple[int, int | None]) -> tuple[float, float]:
+    """Returns the times between which the steps lie."""
+    first, end = steps
+    begins = [s["ts"] for step, s in trace.spans("compute").items() if step >= first]
+    ends = [_end(s) for step, s in trace.spans("synchronize").items() if end is None or step < end]
+    from_start, to_end = first == 0, end is None
+    return (
+        float("-inf") if from_start else min(begins, default=float("inf")) + shift,
+        float("inf") if to_end else max(ends, default=float("-inf")) + shift,
+    )
+
+
+def _overlaps(event: dict[str, Any], window: tuple[float, float]) -> bool:
+    return bool(event["ts"] < window[1] and _end(event) > window[0])

@@ -1,0 +1,176 @@
+"""Timelines and `trepak trace merge`: what each rank did, on one clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import finish, horovodrun, start
+
+from trepak.ops.timeline import parse_steps
+from trepak.scripts import trace
+
+TREPAK = str(Path(sys.executable).parent / "trepak")
+STEPS = 30
+# A whole script of a user, who sets one variable to get timelines.
+SCRIPT = f"""
+import sys, keras, numpy as np, trepak.keras as hvd
+from trepak.models import zoo
+hvd.init()
+model = zoo.build("alexnet", emulate="k40", shrink=1000)
+model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+x = np.zeros((4 * {STEPS}, 1), "float32")
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+if len(sys.argv) > 1:
+    callbacks.append(hvd.callbacks.TimelineCallback(sys.argv[1], steps="10:20"))
+model.fit(x, x, batch_size=4, verbose=0, validation_data=(x[:4], x[:4]), callbacks=callbacks)
+"""
+
+
+def run_script(out: Path, *arguments: str, **env: str) -> None:
+    command = [*horovodrun(2, gloo=False), sys.executable, "-c", SCRIPT, *arguments]
+    code, output = finish(start(command, out, env), 100)
+    assert code == 0, output[-3000:]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The timelines of a job of two ranks, one of them delayed."""
+    out = tmp_path_factory.mktemp("timeline")
+    run_script(out, TREPAK_TIMELINE=str(out), TREPAK_DELAY="round-robin:30ms")
+    return out
+
+
+def test_every_rank_writes_its_steps(folder: Path) -> None:
+    for rank in range(2):
+        written = json.loads((folder / f"rank-{rank}.json").read_text())
+        assert all(event["pid"] == rank for event in written)
+        one = trace.read(folder / f"rank-{rank}.json")
+        assert one.about["rank"] == rank and one.about["size"] == 2
+        computes, ends = one.spans("compute"), one.spans("synchronize")
+        assert sorted(computes) == sorted(ends) == list(range(STEPS))
+        for step in range(1, STEPS):
+            assert computes[step]["ts"] == pytest.approx(trace._end(ends[step - 1]), abs=0.01)
+        layers = {event["name"] for event in one.events if event.get("tid") == 1}
+        assert {"conv_1", "dense_3", "conv_1 backward", "dense_3 backward"} <= layers
+
+
+def test_merged_ranks_show_who_waited(folder: Path) -> None:
+    done = subprocess.run([TREPAK, "trace", "merge", str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"Merged 2 ranks, {STEPS} steps" in done.stdout
+    events = json.loads((folder / "merged.json").read_text())["traceEvents"]
+    waits = [e for e in events if e.get("tid") == 3 and e["ph"] == "X" and e["dur"] > 15_000]
+    by_step = {e["args"]["step"]: e for e in waits if e["args"]["step"] > 2}
+    assert len(by_step) > 0.8 * (STEPS - 3)
+    right = [e["name"] == f"waits for rank {step % 2}" for step, e in by_step.items()]
+    assert sum(right) > 0.9 * len(right), "step i of rank i modulo 2 is delayed"
+
+
+def test_window_keeps_files_small(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "window.json"
+    command = [TREPAK, "trace", "merge", str(folder), "--steps", "10:12", "-o", str(output)]
+    assert subprocess.run(command).returncode == 0
+    events = json.loads(output.read_text())["traceEvents"]
+    kept = {e["args"]["step"] for e in events if e["ph"] == "X" and e["name"] == "synchronize"}
+    assert {10, 11} <= kept <= {9, 10, 11, 12}
+
+
+def test_callback_writes_a_window_and_epochs(tmp_path: Path) -> None:
+    run_script(tmp_path, str(tmp_path))
+    one = trace.read(tmp_path / "rank-1.json")
+    assert sorted(one.spans("compute")) == list(range(10, 20))
+
+
+def made(rank: int, clock: str, shift: float) -> trace.RankTrace:
+    """A trace of three steps of 10 ms on a clock that is `shift` behind."""
+    events = []
+    for step in range(3):
+        ready = 1e6 + 10_000 * step + (4_000 if rank == 1 else 1_000) - shift
+        end = 1e6 + 10_000 * step + 9_000 - shift
+        for name, begin, until in (
+            ("compute", ready - 1_000, ready),
+            ("synchronize", ready, end + 10 * rank),
+        ):
+            events.append(
+                {
+                    "ph": "X",
+                    "name": name,
+                    "ts": begin,
+                    "dur": until - begin,
+                    "pid": rank,
+                    "tid": 0,
+                    "args": {"step": step},
+                }
+            )
+    return trace.RankTrace(rank, {"rank": rank, "clock": clock}, events)
+
+
+def test_clocks_of_other_machines_are_aligned() -> None:
+    traces = [made(0, "a", 0.0), made(1, "b", 5e6), made(2, "a", 0.0)]
+    found = trace.offsets(traces)
+    assert found == {0: 0.0, 1: pytest.approx(5e6, abs=50), 2: 0.0}
+    waits = trace.waits(traces)
+    assert {(w["pid"], w["name"]) for w in waits} == {
+        (0, "waits for rank 1"),
+        (2, "waits for rank 1"),
+    }
+    assert all(w["dur"] == pytest.approx(3_000, abs=50) for w in waits)
+
+
+def test_clocks_without_a_common_step_are_refused() -> None:
+    other = trace.RankTrace(1, {"rank": 1, "clock": "b"}, [])
+    with pytest.raises(ValueError, match="ranks 0 and 1 ran on different machines"):
+        trace.offsets([made(0, "a", 0.0), other])
+
+
+def test_killed_processs_file_is_read(tmp_path: Path) -> None:
+    head = '[\n{"ph":"M","name":"trepak","pid":0,"args":{"rank":0,"clock":"a"}},\n'
+    whole = '{"ph":"X","name":"compute","ts":1,"dur":1,"args":{"step":0},"pid":0,"tid":0},\n'
+    file = tmp_path / "rank-0.json"
+    file.write_text(head + whole + whole[:40])
+    assert len(trace.read(file).events) == 2
+    file.write_text(head + whole[:40] + "\n" + whole)
+    with pytest.raises(ValueError, match="line 3"):
+        trace.read(file)
+    file.write_text("[]")
+    with pytest.raises(ValueError, match="not a timeline of trepak"):
+        trace.read(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [(":", (0, None)), ("5:", (5, None)), (":7", (0, 7)), ("2:3", (2, 3))]
+)
+def test_windows(text: str, steps: Any) -> None:
+    assert parse_steps(text) == steps
+
+
+@pytest.mark.parametrize("text", ["", "5", "7:5", "3:3", "a:b"])
+def test_windows_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="write it like 10:20"):
+        parse_steps(text)
+
+
+def test_empty_folder_is_explained(tmp_path: Path) -> None:
+    command = [TREPAK, "trace", "merge", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "holds no timelines" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_unusable_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code = "import trepak; trepak.init()"
+    environment = {**os.environ, "TREPAK_TIMELINE": str(tmp_path / "file" / "x")}
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0 and "NotADirectoryError" in done.stderr
+    assert time.monotonic() - began < 60
