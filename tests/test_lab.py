@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import JOB_ENVIRONMENT, WORKERS
+from conftest import JOB_ENVIRONMENT, WORKERS, finish, horovodrun, start
 
 from trepak.scripts.lab import network, state, unevenness
 from trepak.scripts.lab.job import host_of, ranks_by_host, start_in_host
@@ -291,10 +291,20 @@ def test_ranks_run_on_the_hosts(lab: Lab, tmp_path: Path, gloo: bool) -> None:
     written = json.loads(report.read_text())
     assert written["unevenness"]["delays"] == {"w1": ["uniform:40:40ms"]}
     assert written["unevenness"]["links_bits_per_second"] == {"w2": 100_000_000}
+    assert written["believable"] == (written["environment"]["cpu_idle_share"] >= 0.20)
     assert written["np"] == 3 and written["exit_code"] == 0 and written["lost"] == []
     traffic = written["bytes_by_class"]
     assert all(sum(traffic[host]["sent"]) > 100_000 for host in lab.host_names)
     assert network.processes(lab) == {}
+
+
+def test_same_script_runs_under_horovodrun_and_mpirun(tmp_path: Path) -> None:
+    mpirun = ["mpirun", "--allow-run-as-root", "-np", "2", "--oversubscribe"]
+    for name, launcher in (("horovodrun", horovodrun(2, gloo=False)), ("mpirun", mpirun)):
+        code, output = finish(start([*launcher, *SCRIPT], tmp_path / name), 90)
+        assert code == 0, output[-3000:]
+        ranks = [json.loads((tmp_path / name / f"{r}.json").read_text()) for r in range(2)]
+        assert [(rank["local_rank"], rank["size"]) for rank in ranks] == [(0, 2), (1, 2)]
 
 
 @needs_lab

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trepak.scripts.bench_report import Surroundings
+from trepak.scripts.bench_report import LEAST_IDLE, Surroundings
 from trepak.scripts.lab import unevenness
 from trepak.scripts.lab.job import Job, Result, host_of
 from trepak.scripts.lab.topology import Lab
@@ -46,9 +46,17 @@ def conclude(
     """Says which ranks were lost, writes the JSON file, and returns the job's exit code."""
     for sentence in result.lost:
         print(f"trepak lab: {sentence}", file=sys.stderr)
+    content = to_json(lab, job, uneven, result, surroundings)
+    if not content["believable"]:
+        idle = content["environment"]["cpu_idle_share"]
+        print(
+            f"trepak lab: the CPU was {idle:.0%} idle, under {LEAST_IDLE:.0%}: this run's times "
+            "are those of a busy CPU, not of the links and accelerators that were emulated.",
+            file=sys.stderr,
+        )
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(to_json(lab, job, uneven, result, surroundings), indent=2))
+        path.write_text(json.dumps(content, indent=2))
         print(f"JSON: {path}")
     return result.outcome.exit_code
 
@@ -57,6 +65,7 @@ def to_json(
     lab: Lab, job: Job, uneven: unevenness.Uneven, result: Result, surroundings: Surroundings
 ) -> dict[str, Any]:
     """Returns the conditions under which a job ran, and what it sent."""
+    environment = surroundings.environment("horovodrun --gloo" if job.gloo else "mpirun")
     return {
         "command": list(job.command),
         "np": job.np,
@@ -70,5 +79,6 @@ def to_json(
             host: {"sent": traffic.sent, "received": traffic.received}
             for host, traffic in result.traffic.items()
         },
-        "environment": surroundings.environment("gloo" if job.gloo else "mpirun"),
+        "believable": environment["cpu_idle_share"] >= LEAST_IDLE,
+        "environment": environment,
     }
