@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from trepak.ops.timeline import parse_steps
+from trepak.ops.unevenness import Delay, parse_delay, parse_slow
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def value(name: str) -> str:
 
 
 def check_environment(environment: Mapping[str, str] | None = None) -> None:
-    """Checks that no TREPAK_ variable is set that nothing reads, and that numbers are numbers.
+    """Checks that no TREPAK_ variable is set that nothing reads, and that all have values they may.
 
     Args:
         environment: the variables to check; by default those of this process.
@@ -86,9 +90,37 @@ def check_environment(environment: Mapping[str, str] | None = None) -> None:
         raise ValueError(
             f"unknown environment variable {unknown[0]}; trepak knows {', '.join(sorted(known))}."
         )
-    seconds = environment.get("TREPAK_STALL_SECONDS", "0")
-    if not seconds.isdigit():
-        raise ValueError(f"TREPAK_STALL_SECONDS must be whole seconds, found {seconds!r}.")
+    for name, check in _CHECKS.items():
+        text = environment.get(name, "")
+        try:
+            if text:
+                check(text)
+        except ValueError as error:
+            raise ValueError(f"{name} is wrong: {error}") from error
+
+
+def _check_number(text: str) -> None:
+    if not text.isdigit():
+        raise ValueError(f"it must be a whole number, found {text!r}.")
+
+
+def parse_delays(text: str) -> list[Delay]:
+    """Returns the delays of TREPAK_DELAY.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    return [parse_delay(part) for part in text.split(",") if part]
+
+
+_CHECKS: dict[str, Callable[[str], Any]] = {
+    "TREPAK_STALL_SECONDS": _check_number,
+    "TREPAK_SLOW": parse_slow,
+    "TREPAK_DELAY": parse_delays,
+    "TREPAK_KILL": _check_number,
+    "TREPAK_SEED": _check_number,
+    "TREPAK_TIMELINE_STEPS": parse_steps,
+}
 
 
 def apply_to_horovod() -> None:

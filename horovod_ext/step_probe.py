@@ -22,6 +22,19 @@ def enable() -> None:
     _enabled = True
 
 
+def mark_model(model: Any) -> None:
+    """Marks the steps of a Keras model, also if `fit` has traced them without marks before.
+
+    Args:
+        model: the model; call it when `fit` has begun.
+    """
+    enable()
+    traced = model.train_function
+    if traced is not None and getattr(model, "_trepak_marked", None) is not traced:
+        model.make_train_function(force=True)
+        model._trepak_marked = model.train_function
+
+
 def is_enabled() -> bool:
     """Tells whether steps are marked."""
     return _enabled or unevenness.is_wanted()

@@ -20,7 +20,7 @@ def open_for(rank: int, size: int, folder: str | Path, steps: str = ":") -> Path
         rank: this process's.
         size: number of ranks.
         folder: made if it is missing.
-        steps: which steps are kept, e.g. "10:20".
+        steps: which steps are kept, e.g. "10:20", counted from here on.
 
     Returns:
         The file.
@@ -44,16 +44,13 @@ def open_for(rank: int, size: int, folder: str | Path, steps: str = ":") -> Path
     }
     native.open_timeline(str(path), rank, f"rank {rank} on {host}", about, first, end)
     step_probe.enable()
+    # Also where `fit` ends with an exception; closing twice does no harm.
+    atexit.register(native.close_timeline)
     return path
 
 
 def apply(rank: int, size: int) -> None:
-    """Begins a timeline if TREPAK_TIMELINE asks for one; it ends with the process.
-
-    Raises:
-        ValueError: TREPAK_TIMELINE_STEPS is no window.
-    """
+    """Begins a timeline if TREPAK_TIMELINE asks for one; it ends with the process."""
     folder = config.value("TREPAK_TIMELINE")
     if folder:
         open_for(rank, size, folder, config.value("TREPAK_TIMELINE_STEPS"))
-        atexit.register(native.close_timeline)

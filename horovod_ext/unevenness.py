@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trepak.horovod_ext import config
-from trepak.ops.unevenness import configure_unevenness, parse_delay, parse_slow
+from trepak.ops.unevenness import configure_unevenness, parse_slow
 
 
 def is_wanted() -> bool:
@@ -21,19 +21,13 @@ def apply(rank: int, size: int) -> None:
     Args:
         rank: this process's.
         size: number of ranks.
-
-    Raises:
-        ValueError: a variable is wrong; the message names it.
     """
     if not is_wanted():
         return
-    delays = [parse_delay(text) for text in config.value("TREPAK_DELAY").split(",") if text]
     kill = config.value("TREPAK_KILL")
-    if kill and not kill.isdigit():
-        raise ValueError(f"TREPAK_KILL must be the number of a step, found {kill!r}.")
     configure_unevenness(
         slow=parse_slow(config.value("TREPAK_SLOW")),
-        delays=delays,
+        delays=config.parse_delays(config.value("TREPAK_DELAY")),
         seed=int(config.value("TREPAK_SEED")),
         rank=rank,
         size=size,

@@ -57,10 +57,12 @@ class EmulatedComputeOp : public tensorflow::AsyncOpKernel {
     context->set_output(0, context->input(0));
     Unevenness& unevenness = Unevenness::Global();
     const std::chrono::duration<double, std::milli> time(wanted * unevenness.slow());
+    // `done` may end the step, and this op with it, before Enqueue returns.
+    const std::string label = Timeline::Global().on() ? label_ : "";
     const EmulatedStream::Piece piece = EmulatedStream::Global().Enqueue(
         std::chrono::duration_cast<EmulatedStream::Duration>(time) + unevenness.TakeDelay(),
         std::move(done));
-    Timeline::Global().Span(Timeline::Track::kAccelerator, label_, piece.begin, piece.end);
+    Timeline::Global().Span(Timeline::Track::kAccelerator, label, piece.begin, piece.end);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "horovod_ext/runtime/timeline.h"
+#include "horovod_ext/runtime/unevenness.h"
 #include "ops/status_adapter.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -46,16 +47,21 @@ class TimelineOpenOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("first_step", &first_step_));
     OP_REQUIRES_OK(context, context->GetAttr("end_step", &end_step_));
     if (end_step_ < 0) {
-      end_step_ = std::numeric_limits<int64_t>::max();
+      end_step_ = kNoEnd;
     }
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, ToAbslStatus(Timeline::Global().Open(path_, rank_, title_, about_,
-                                                                 first_step_, end_step_)));
+    // A window counts from here on, not from the process's first step.
+    const int64_t now = Unevenness::Global().step();
+    const int64_t end = end_step_ > kNoEnd - now ? kNoEnd : now + end_step_;
+    OP_REQUIRES_OK(context, ToAbslStatus(Timeline::Global().Open(path_, rank_, title_, about_, now,
+                                                                 now + first_step_, end)));
   }
 
  private:
+  static constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
+
   std::string path_;
   int rank_ = 0;
   std::string title_;

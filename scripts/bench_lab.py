@@ -25,6 +25,7 @@ SUMMARY = "priorities and rates of a lab's links, and the time of emulated compu
 _RATES = ("50mbit", "200mbit", "1gbit")
 _PRIORITY_TARGET, _RATE_TARGET, _COMPUTE_TARGET = 0.90, 0.10, 0.05
 _WORKERS = 8
+_NAME = "trepak-bench"
 MILLISECONDS = 10.0
 _SECONDS, _ROUNDS, _PIECES = {True: 1.0, False: 4.0}, {True: 1, False: 5}, {True: 50, False: 400}
 _TIMEOUT = 180.0
@@ -50,12 +51,12 @@ def measure(options: Options) -> Report:
 
 def _streams(rate: str, quick: bool) -> list[dict[str, Any]]:
     """Returns a row for each round on a lab whose links have that rate."""
-    state.down("bench")  # one that an earlier run left
-    lab, _ = state.up("bench", hosts=3, rate=parse_rate(rate), priorities=2)
+    state.down(_NAME)  # one that an earlier run left
+    lab, _ = state.up(_NAME, hosts=3, rate=parse_rate(rate), priorities=2)
     try:
         return [_round(lab, number, _SECONDS[quick]) for number in range(_ROUNDS[quick])]
     finally:
-        state.down("bench")
+        state.down(_NAME)
 
 
 def _round(lab: Lab, number: int, seconds: float) -> dict[str, Any]:

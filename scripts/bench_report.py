@@ -108,11 +108,17 @@ class Report:
 
 
 class IdleWatch:
-    """Tells which share of the CPU was idle since it was made, all cores together."""
+    """Tells which share of the CPU was idle since it was made, on this process's cores."""
 
     def __init__(self) -> None:
         """Starts to watch."""
-        self._before = psutil.cpu_times()
+        self._before = self._now()
+
+    @staticmethod
+    def _now() -> dict[str, float]:
+        cores, mine = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
+        used = [times for core, times in enumerate(cores) if core in mine] or cores
+        return {state: sum(getattr(t, state) for t in used) for state in used[0]._fields}
 
     def share(self) -> float:
         """Returns the idle share since then, between 0 and 1."""
@@ -123,8 +129,8 @@ class IdleWatch:
         return self._share("steal")
 
     def _share(self, *states: str) -> float:
-        now = psutil.cpu_times()
-        spent = {k: getattr(now, k) - getattr(self._before, k) for k in now._fields}
+        now = self._now()
+        spent = {state: now[state] - self._before[state] for state in now}
         # Linux counts guests' time under user and nice as well.
         total = sum(v for k, v in spent.items() if not k.startswith("guest")) or 1.0
         return round(float(sum(spent.get(state, 0.0) for state in states) / total), 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import time
 import urllib.request
@@ -12,6 +13,7 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.text import Text
 
 from trepak.scripts.light_import import light_import
@@ -97,7 +99,7 @@ def show(address: str | None, once: bool, console: Console | None = None) -> int
                 live.update(_view(look))
     except KeyboardInterrupt:
         return 0
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         console.print(f"trepak top: {address}: {error}", style="bold red", soft_wrap=True)
         return 1
 
@@ -108,7 +110,7 @@ def _view(look: Callable[[], list[dict[str, Any]]]) -> Any:
         return Text(_NOTHING)
     parts: list[Any] = []
     for job in jobs:
-        title = f"{job['command']}: {job['steps']} steps in {job['seconds']:.3g} s"
+        title = f"{escape(job['command'])}: {job['steps']} steps in {job['seconds']:.3g} s"
         parts.append(sinks.table_of(job["ranks"], title, job["seconds"]))
         if "verdict" in job:
             parts.append(Text(job["verdict"]))

@@ -137,6 +137,12 @@ def merge(folder: Path, output: Path, steps: tuple[int, int | None] = (0, None))
     if not files:
         raise ValueError(f"{folder} holds no timelines (rank-0.json and so on).")
     traces = sorted((read(file) for file in files), key=lambda trace: trace.rank)
+    if any(trace.about["size"] != len(traces) for trace in traces):
+        sizes = ", ".join(f"rank {t.rank} of {t.about['size']}" for t in traces)
+        raise ValueError(
+            f"{folder} holds files of several jobs, or not all of one: {sizes}. Give each job a "
+            "folder of its own."
+        )
     shift = offsets(traces)
     events = [
         event | ({"ts": event["ts"] + shift[trace.rank]} if "ts" in event else {})

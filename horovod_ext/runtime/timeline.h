@@ -31,10 +31,11 @@ class Timeline {
   Timeline& operator=(const Timeline&) = delete;
   ~Timeline();
 
-  // Begins a file. Spans are kept while the current step is in [first_step, end_step).
-  // `about`: a JSON object that says whose file it is; `rank` and `title` name the process in it.
+  // Begins a file. Spans are kept while the current step is in [first_step, end_step); the next
+  // step to begin is `step`. `about`: a JSON object that says whose file it is; `rank` and `title`
+  // name the process in it.
   Status Open(const std::string& path, int rank, const std::string& title, const std::string& about,
-              int64_t first_step, int64_t end_step);
+              int64_t step, int64_t first_step, int64_t end_step);
 
   // Whether spans are kept now; costs one atomic load.
   bool on() const { return on_.load(std::memory_order_relaxed); }

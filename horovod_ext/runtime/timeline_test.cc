@@ -33,7 +33,7 @@ class TimelineTest : public testing::Test {
   }
 
   void Open(int64_t first = 0, int64_t end = 1000) {
-    ASSERT_TRUE(timeline_.Open(path_, 3, "rank 3 on \"h\"", "{\"rank\":3}", first, end).ok());
+    ASSERT_TRUE(timeline_.Open(path_, 3, "rank 3 on \"h\"", "{\"rank\":3}", 0, first, end).ok());
   }
 
   void Add(const std::string& name) {
@@ -85,7 +85,7 @@ TEST_F(TimelineTest, ClosedTimelineKeepsNothing) {
 }
 
 TEST_F(TimelineTest, UnusableFolderIsAnError) {
-  const Status status = timeline_.Open("/nonexistent/x.json", 1, "t", "{}", 0, 1);
+  const Status status = timeline_.Open("/nonexistent/x.json", 1, "t", "{}", 0, 0, 1);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("rank 1: the timeline /nonexistent/x.json cannot be opened"),
             std::string_view::npos);
@@ -95,7 +95,7 @@ TEST_F(TimelineTest, UnusableFolderIsAnError) {
 TEST_F(TimelineTest, FullDiskIsReportedAtTheEnd) {
   std::ofstream probe("/dev/full");
   if (!probe) GTEST_SKIP() << "no /dev/full";
-  ASSERT_TRUE(timeline_.Open("/dev/full", 0, "t", "{}", 0, 10).ok());
+  ASSERT_TRUE(timeline_.Open("/dev/full", 0, "t", "{}", 0, 0, 10).ok());
   Add("lost");
   const Status status = timeline_.Close();
   EXPECT_NE(status.message().find("cannot be written"), std::string_view::npos) << status;

@@ -67,13 +67,17 @@ def _explained(run: Any) -> Any:
 
     def explained(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         from trepak.scripts.lab.network import LabError
+        from trepak.scripts.launcher import JobError
 
         try:
             status: int = run(options)
             return status
-        except (LabError, ValueError) as error:
+        except ValueError as error:
             print(f"trepak lab: {error}", file=sys.stderr)
-            return 1 if isinstance(error, LabError) else 2
+            return 2
+        except (LabError, JobError, OSError) as error:
+            print(f"trepak lab: {error}", file=sys.stderr)
+            return 1
 
     return explained
 
@@ -132,8 +136,9 @@ def _status(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from trepak.scripts.bench_report import Surroundings
-    from trepak.scripts.lab import job, report, state, unevenness
+    from trepak.scripts.lab import job, network, report, state, unevenness
 
+    network.check_root()
     lab = state.read(options.name)
     if lab is None:
         raise ValueError(

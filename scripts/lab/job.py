@@ -17,6 +17,7 @@ from typing import Any
 from trepak.scripts.lab import network, state
 from trepak.scripts.lab.network import LabError, Traffic
 from trepak.scripts.lab.topology import HEAD, Lab
+from trepak.scripts.lab.unevenness import VARIABLES
 from trepak.scripts.launcher import Line, Outcome, environment, horovodrun, supervise
 
 # Stands in for ssh: enters the host that is named and gives the rest to a shell there, whose $0 is
@@ -106,9 +107,11 @@ def run(lab: Lab, job: Job, on_line: Callable[[Line], Any], timeout: float | Non
     with _alone(lab) as folder:
         _write_variables(lab, folder, job)
         agent = _write_agent(folder)
+        state.stop_processes(lab)  # what a run left that was killed
         try:
-            for host, rate in job.links.items():
-                network.set_link(lab, host, rate)
+            # All of them: that run may have changed others.
+            for host in lab.host_names:
+                network.set_link(lab, host, job.links.get(host, lab.rate))
             before, began = network.read_traffic(lab), time.monotonic()
             outcome = supervise(
                 [str(agent), HEAD, shlex.join(_launcher(lab, job, agent))],
@@ -119,9 +122,11 @@ def run(lab: Lab, job: Job, on_line: Callable[[Line], Any], timeout: float | Non
             seconds = time.monotonic() - began
             after = network.read_traffic(lab)
         finally:
-            state.stop_processes(lab)
-            for host in job.links:
-                network.set_link(lab, host, lab.rate)
+            try:
+                state.stop_processes(lab)
+            finally:
+                for host in job.links:
+                    network.set_link(lab, host, lab.rate)
     traffic = {host: after[host].since(before[host]) for host in lab.host_names}
     return Result(outcome, seconds, traffic, _lost(lab, job.np, outcome))
 
@@ -168,7 +173,10 @@ def start_in_host(lab: Lab, host: str, command: Sequence[str]) -> subprocess.Pop
 def _environment(lab: Lab, folder: Path) -> dict[str, str]:
     """Returns a process's environment: it is the lab's, and calls the agent when it calls ssh."""
     path = f"{folder}:{os.environ.get('PATH', os.defpath)}"
-    return environment() | {state.LAB_VARIABLE: lab.name, "PATH": path}
+    # What the user's shell says of unevenness is not what this lab was told, and what was told
+    # differs by host: Gloo's launcher would give all ranks its own.
+    mine = {k: v for k, v in environment().items() if k not in VARIABLES}
+    return mine | {state.LAB_VARIABLE: lab.name, "PATH": path}
 
 
 def _write_variables(lab: Lab, folder: Path, job: Job) -> None:

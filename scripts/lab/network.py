@@ -45,14 +45,19 @@ def _in_host(lab: Lab, host: str) -> list[str]:
     return ["ip", "netns", "exec", lab.namespace(host)]
 
 
+def check_root() -> None:
+    """Raises LabError unless this is root."""
+    if os.geteuid() != 0:
+        raise LabError("a lab needs root: it makes network namespaces. Run it with sudo.")
+
+
 def check_machine() -> None:
     """Checks that labs are possible here: root, iproute2, namespaces, bridge, veth, htb and u32.
 
     Raises:
         LabError: names what is missing, and what to do.
     """
-    if os.geteuid() != 0:
-        raise LabError("a lab needs root: it makes network namespaces. Run it with sudo.")
+    check_root()
     for tool in ("ip", "tc", "unshare"):
         if shutil.which(tool) is None:
             raise LabError(f"{tool} is missing: install the packages iproute2 and util-linux.")
@@ -99,11 +104,16 @@ def _add_host(lab: Lab, host: str) -> None:
     )
     rate = lab.link(host)
     if rate is not None:
-        _run(["tc", "-batch", "-"], _queues(lab, port, rate))
-        _run([*_in_host(lab, host), "tc", "-batch", "-"], _queues(lab, "eth0", rate))
-        size = str(_largest_packet(rate))
-        _run(["ip", "link", "set", port, "gso_max_size", size])
-        _run(["ip", "-netns", namespace, "link", "set", "eth0", "gso_max_size", size])
+        _shape(lab, host, rate, "add")
+
+
+def _shape(lab: Lab, host: str, rate: int, verb: str) -> None:
+    """Gives a host's link its rate, at both ends; `verb` is add or change."""
+    port, size = lab.port(host), str(_largest_packet(rate))
+    _run(["tc", "-batch", "-"], _queues(lab, port, rate, verb))
+    _run([*_in_host(lab, host), "tc", "-batch", "-"], _queues(lab, "eth0", rate, verb))
+    _run(["ip", "link", "set", port, "gso_max_size", size])
+    _run(["ip", "-netns", lab.namespace(host), "link", "set", "eth0", "gso_max_size", size])
 
 
 def _write_hosts_file(lab: Lab, host: str) -> None:
@@ -125,7 +135,7 @@ def _class_options(rate: int, ceil: int) -> str:
     return f"rate {rate}bit ceil {ceil}bit burst {burst} cburst {burst} quantum 60000"
 
 
-def _queues(lab: Lab, device: str, rate: int, verb: str = "add") -> str:
+def _queues(lab: Lab, device: str, rate: int, verb: str) -> str:
     """Returns the lines for `tc -batch` that shape a device."""
     last = lab.priorities - 1
     lines = []
@@ -141,15 +151,14 @@ def _queues(lab: Lab, device: str, rate: int, verb: str = "add") -> str:
             f"class {verb} dev {device} parent 1:1 classid {leaf} htb "
             f"{_class_options(share, rate)} prio {number}"
         )
-        if verb == "add":
-            # A switch port's buffer: 20 ms, and room for a few packets.
-            limit = max(4 * _largest_packet(rate), int(rate * 20e-3 / 8))
-            lines.append(f"qdisc add dev {device} parent {leaf} bfifo limit {limit}")
-            if dscp is not None:
-                lines.append(
-                    f"filter add dev {device} parent 1: protocol ip prio 1 u32 "
-                    f"match ip tos {dscp << 2:#x} 0xfc flowid {leaf}"
-                )
+        # A switch port's buffer: 20 ms, and room for a few packets.
+        limit = max(4 * _largest_packet(rate), int(rate * 20e-3 / 8))
+        lines.append(f"qdisc replace dev {device} parent {leaf} bfifo limit {limit}")
+        if verb == "add" and dscp is not None:
+            lines.append(
+                f"filter add dev {device} parent 1: protocol ip prio 1 u32 "
+                f"match ip tos {dscp << 2:#x} 0xfc flowid {leaf}"
+            )
     if verb == "add":
         # Nobody can send before it knows where to: address requests go first.
         lines.append(
@@ -160,8 +169,7 @@ def _queues(lab: Lab, device: str, rate: int, verb: str = "add") -> str:
 
 def set_link(lab: Lab, host: str, rate: int) -> None:
     """Changes the rate of a host's link, in both directions, while it is used."""
-    _run(["tc", "-batch", "-"], _queues(lab, lab.port(host), rate, "change"))
-    _run([*_in_host(lab, host), "tc", "-batch", "-"], _queues(lab, "eth0", rate, "change"))
+    _shape(lab, host, rate, "change")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from trepak.scripts.lab import network
 from trepak.scripts.lab.network import LabError
-from trepak.scripts.lab.topology import Lab
+from trepak.scripts.lab.topology import Lab, check_name
 
 FOLDER = Path("/run/trepak/labs")
 LAB_VARIABLE = "TREPAK_LAB"  # in the environment of every process that a lab started: its name
@@ -25,7 +25,12 @@ _STOP_SECONDS = 5.0
 
 
 def read(name: str) -> Lab | None:
-    """Returns the lab of that name; None if there is none."""
+    """Returns the lab of that name; None if there is none.
+
+    Raises:
+        ValueError: no lab can have that name.
+    """
+    check_name(name)
     try:
         return Lab(**json.loads((FOLDER / f"{name}.json").read_text()))
     except FileNotFoundError:
@@ -41,8 +46,9 @@ def read_all() -> list[Lab]:
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
     """One process at a time makes or removes labs; the kernel frees the lock of one that dies."""
+    network.check_root()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock:
+    with (FOLDER / ".lock").open("w") as lock:
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -52,7 +58,7 @@ def _locked() -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise LabError(
                         "another `trepak lab` has been making or removing a lab for a minute. "
-                        f"Is it stuck? It holds {FOLDER / 'lock'}."
+                        f"Is it stuck? It holds {FOLDER / '.lock'}."
                     ) from None
                 time.sleep(0.05)
         yield

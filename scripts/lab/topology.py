@@ -41,6 +41,12 @@ def format_rate(rate: int) -> str:
     return f"{rate}bit"
 
 
+def check_name(name: str) -> None:
+    """Raises ValueError if no lab can have that name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,15}", name):
+        raise ValueError(f"a lab's name is 1 to 16 letters, digits and dashes, found {name!r}.")
+
+
 @dataclass(frozen=True)
 class Lab:
     """One lab.
@@ -63,10 +69,7 @@ class Lab:
 
     def __post_init__(self) -> None:
         """Raises ValueError, with what to write instead, for what can't be."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,15}", self.name):
-            raise ValueError(
-                f"a lab's name is 1 to 16 letters, digits and dashes, found {self.name!r}."
-            )
+        check_name(self.name)
         if not 1 <= self.hosts <= MAX_HOSTS:
             raise ValueError(f"a lab has 1 to {MAX_HOSTS} hosts, found {self.hosts}.")
         if not 1 <= self.priorities <= MAX_PRIORITIES:

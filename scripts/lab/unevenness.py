@@ -9,6 +9,9 @@ from typing import Any
 from trepak.ops.unevenness import parse_delay, parse_slow
 from trepak.scripts.lab.topology import Lab, parse_rate
 
+# By which a rank knows how uneven it is; see `horovod_ext.config`.
+VARIABLES = ("TREPAK_SEED", "TREPAK_SLOW", "TREPAK_DELAY", "TREPAK_KILL")
+
 
 @dataclass(frozen=True)
 class Uneven:
