@@ -112,7 +112,9 @@ def test_unknown_settings_are_refused() -> None:
     config.check_environment({"TREPAK_QUIET": "0", "HOME": "/", "TREPAK_STALL_SECONDS": "5"})
     with pytest.raises(ValueError, match="TREPAK_QUITE.*TREPAK_QUIET"):
         config.check_environment({"TREPAK_QUITE": "0"})
-    with pytest.raises(ValueError, match="TREPAK_STALL_SECONDS is wrong: it must be a whole number"):
+    with pytest.raises(
+        ValueError, match="TREPAK_STALL_SECONDS is wrong: it must be a whole number"
+    ):
         config.check_environment({"TREPAK_STALL_SECONDS": "soon"})
 
 
