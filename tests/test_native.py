@@ -145,7 +145,7 @@ def test_second_copy_in_one_process_is_refused(tmp_path):
 def test_importing_ops_imports_no_tensorflow():
     code = "import sys, trepak.ops; assert 'tensorflow' not in sys.modules; print(dir(trepak.ops))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "['BuildInfo', 'get_build_info', 'load']"
+    assert done.stdout.strip() == "['BuildInfo', 'emulated_compute', 'get_build_info', 'load']"
     assert done.stderr == ""
 
 
