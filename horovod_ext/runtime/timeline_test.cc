@@ -103,8 +103,10 @@ TEST_F(TimelineTest, FullDiskIsReportedAtTheEnd) {
 
 TEST_F(TimelineTest, KilledProcessLeavesWhatWasWritten) {
   Open();
-  for (int i = 0; i < 2000; ++i) Add("span");
-  timeline_.BeginStep(1);  // more than the buffer holds
+  for (int i = 0; i < 2000; ++i) Add("span");  // more than the buffer holds
+  EXPECT_GT(Count(Read(), "\"X\""), 1000u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1050));  // the time between two flushes
+  timeline_.BeginStep(1);
   EXPECT_EQ(Count(Read(), "\"X\""), 2000u);
 }
 
