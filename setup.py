@@ -13,7 +13,9 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 FOLDERS = ("tf_plugins", "horovod_ext", "ops", "models", "scripts")
+# Extension → CMake target; the first is compiled against TensorFlow.
 OPS_LIBRARY = "trepak.ops._trepak_ops"
+LIBRARIES = {OPS_LIBRARY: "trepak_ops", "trepak.ops._trepak_mpi_yield": "trepak_mpi_yield"}
 
 
 def tensorflow_minor() -> str:
@@ -31,19 +33,22 @@ def tensorflow_minor() -> str:
 
 
 class CMakeBuild(build_ext):
-    """Builds the native library with CMake, for normal and editable installs alike."""
+    """Builds the native libraries with CMake, for normal and editable installs alike."""
 
     def get_ext_filename(self, fullname: str) -> str:
         """Returns the library's path below the build root.
 
         The C++ ABI of TensorFlow changes with each minor version, Python's does not matter here
-        (the library has no Python in it), so the former is what the file name carries.
+        (the libraries have no Python in them), so the former is what the file name carries.
         """
-        return os.path.join(*fullname.split(".")) + f".tf{tensorflow_minor()}.so"
+        # setuptools asks for full names and for their last parts.
+        is_ops = OPS_LIBRARY.endswith(fullname.rpartition(".")[2])
+        suffix = f".tf{tensorflow_minor()}.so" if is_ops else ".so"
+        return os.path.join(*fullname.split(".")) + suffix
 
     def build_extension(self, ext: Extension) -> None:
         """Configures and builds, and leaves the library where setuptools expects it."""
-        target = Path(self.get_ext_fullpath(ext.name)).resolve()
+        target = Path(self.get_ext_fullpath(OPS_LIBRARY)).resolve()
         build_dir = ROOT / "build" / f"native-tf{tensorflow_minor()}"
         cmake = os.environ.get("CMAKE", "cmake")
         subprocess.check_call(
@@ -63,7 +68,7 @@ class CMakeBuild(build_ext):
         )
         jobs = str(self.parallel or os.cpu_count() or 1)
         subprocess.check_call(
-            [cmake, "--build", str(build_dir), "--target", "trepak_ops", "-j", jobs]
+            [cmake, "--build", str(build_dir), "--target", LIBRARIES[ext.name], "-j", jobs]
         )
 
 
@@ -86,7 +91,7 @@ setup(
     packages=sorted(PACKAGES),
     package_dir=PACKAGES,
     package_data={name: ["*.json", "py.typed"] for name in PACKAGES},
-    ext_modules=[Extension(OPS_LIBRARY, sources=[])],
+    ext_modules=[Extension(name, sources=[]) for name in LIBRARIES],
     cmdclass={"build_ext": CMakeBuild},
     zip_safe=False,
 )

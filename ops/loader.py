@@ -1,4 +1,4 @@
-"""Loads the native op library, once, when it is first needed."""
+"""Finds the native libraries, and loads the ops', once, when they are first needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["library_path", "load"]
+__all__ = ["library_path", "load", "mpi_yield_path"]
 
 _REMEDY = (
     "Rebuild it for this TensorFlow: run `make setup` in trepak's source folder, or "
@@ -42,11 +42,9 @@ def library_path(directory: Path | None = None, tensorflow_version: str | None =
     path = directory / _PATTERN.format(minor=minor)
     if path.is_file():
         return path
-    others = sorted(
-        match.group(1)
-        for file in directory.glob(_PATTERN.format(minor="*"))
-        if (match := re.search(r"\.tf([0-9.]+)\.so$", file.name))
-    )
+    # No := here: AutoGraph, which converts what a tf.function calls, knows none.
+    found = [re.search(r"\.tf([0-9.]+)\.so$", file.name) for file in directory.iterdir()]
+    others = sorted(match.group(1) for match in found if match)
     if others:
         raise ImportError(
             f"trepak's native library was built for TensorFlow {', '.join(others)}, but "
@@ -58,6 +56,18 @@ def library_path(directory: Path | None = None, tensorflow_version: str | None =
         f"{path} is missing. {_REMEDY}",
         path=str(path),
     )
+
+
+def mpi_yield_path() -> Path:
+    """Returns the library that, in LD_PRELOAD, makes Open MPI's ranks sleep while they wait.
+
+    Raises:
+        ImportError: It has not been built.
+    """
+    path = Path(__file__).parent / "_trepak_mpi_yield.so"
+    if not path.is_file():
+        raise ImportError(f"{path} is missing. {_REMEDY}", path=str(path))
+    return path
 
 
 def load(directory: Path | None = None, tensorflow_version: str | None = None) -> ModuleType:

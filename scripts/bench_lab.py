@@ -12,13 +12,14 @@ from typing import Any
 
 from rich.console import Console
 
-from trepak.scripts.bench_report import Claim, IdleWatch, Options, Report, Surroundings
+from trepak.scripts.bench_report import Claim, Options, Report, Surroundings
+from trepak.scripts.idle_watch import IdleWatch
 from trepak.scripts.lab import state
 from trepak.scripts.lab.network import LabError
 from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 from trepak.scripts.lab.traffic import Sender
 from trepak.scripts.lab.traffic import measure as measure_streams
-from trepak.scripts.launcher import JobError, launch
+from trepak.scripts.launcher import JobError, launch, sharing
 
 SUMMARY = "priorities and rates of a lab's links, and the time of emulated computing"
 
@@ -84,7 +85,13 @@ def _emulate(quick: bool) -> list[dict[str, Any]]:
         output = Path(folder) / "outcomes.json"
         module = [sys.executable, "-m", "trepak.scripts.bench_lab_worker"]
         command = [*module, "--pieces", str(_PIECES[quick]), "--output", str(output)]
-        job = launch(_WORKERS, command, on_line=lambda line: False, timeout=_TIMEOUT)
+        job = launch(
+            _WORKERS,
+            command,
+            env=sharing(_WORKERS),
+            on_line=lambda line: False,
+            timeout=_TIMEOUT,
+        )
         if job.exit_code:
             raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
         outcomes: list[dict[str, Any]] = json.loads(output.read_text())

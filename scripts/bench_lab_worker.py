@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from pathlib import Path
 
 import trepak
 
 # isort: split
+import numpy as np
 import tensorflow as tf
 
 from trepak.ops import emulated_compute
 from trepak.scripts.bench_lab import MILLISECONDS
-from trepak.scripts.bench_report import IdleWatch
+from trepak.scripts.idle_watch import IdleWatch
 
-_UNCOUNTED = 10
+_PER_CALL = 10  # pieces in one call of a graph, as a step has several layers
+_UNCOUNTED = 2  # calls
 
 
 def time_pieces(pieces: int) -> list[float]:
-    """Returns how long each piece took, as its caller sees it, in milliseconds."""
+    """Returns how long each piece took, as the graph around it sees it, in milliseconds."""
 
     @tf.function
-    def piece(x: tf.Tensor) -> tf.Tensor:
-        return emulated_compute(x, MILLISECONDS)
+    def call() -> tf.Tensor:
+        stamps = [tf.timestamp()]
+        for _ in range(_PER_CALL):
+            with tf.control_dependencies(stamps[-1:]):
+                piece = emulated_compute(tf.ones([4]), MILLISECONDS)
+            with tf.control_dependencies([piece]):
+                stamps.append(tf.timestamp())
+        return tf.stack(stamps)
 
-    x = tf.ones([4])
-    times = []
-    for _ in range(_UNCOUNTED + pieces):
-        began = time.perf_counter()
-        piece(x).numpy()
-        times.append(1000 * (time.perf_counter() - began))
-    return times[_UNCOUNTED:]
+    calls = [call().numpy() for _ in range(_UNCOUNTED + pieces // _PER_CALL)]
+    return [float(t) for stamps in calls[_UNCOUNTED:] for t in 1000 * np.diff(stamps)]
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-LEAST_IDLE = 0.20  # share of the CPU; below it, emulated results are not to be believed
+from trepak.scripts.idle_watch import LEAST_IDLE, IdleWatch
+
 _DISTRIBUTIONS = ("trepak", "tensorflow-cpu", "tensorflow", "keras", "horovod", "mpi4py", "numpy")
 
 
@@ -105,35 +105,6 @@ class Report:
         if idle_share is not None:
             content["environment"]["cpu_idle_share_while_emulated"] = idle_share
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
-
-
-class IdleWatch:
-    """Tells which share of the CPU was idle since it was made, on this process's cores."""
-
-    def __init__(self) -> None:
-        """Starts to watch."""
-        self._before = self._now()
-
-    @staticmethod
-    def _now() -> dict[str, float]:
-        cores, mine = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
-        used = [times for core, times in enumerate(cores) if core in mine] or cores
-        return {state: sum(getattr(t, state) for t in used) for state in used[0]._fields}
-
-    def share(self) -> float:
-        """Returns the idle share since then, between 0 and 1."""
-        return self._share("idle", "iowait")
-
-    def stolen(self) -> float:
-        """Returns the share that other machines on the same hardware took."""
-        return self._share("steal")
-
-    def _share(self, *states: str) -> float:
-        now = self._now()
-        spent = {state: now[state] - self._before[state] for state in now}
-        # Linux counts guests' time under user and nice as well.
-        total = sum(v for k, v in spent.items() if not k.startswith("guest")) or 1.0
-        return round(float(sum(spent.get(state, 0.0) for state in states) / total), 3)
 
 
 class Surroundings:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -153,3 +156,14 @@ def test_delays_that_are_none(text: str) -> None:
 def test_factors_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="number from 1 on"):
         parse_slow(text)
+
+
+def test_first_use_in_a_graph_prints_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"  # AutoGraph reads the source from a file
+    script.write_text(
+        "import trepak\nimport tensorflow as tf\nfrom trepak.ops import emulated_compute\n"
+        "print(tf.function(lambda x: emulated_compute(x, 1.0))(tf.ones([])).numpy())\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=90)
+    assert done.stdout.strip() == "1.0"
+    assert "AutoGraph" not in done.stderr

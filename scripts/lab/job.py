@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trepak.scripts.idle_watch import IdleSeconds
 from trepak.scripts.lab import network, state
 from trepak.scripts.lab.network import LabError, Traffic
 from trepak.scripts.lab.topology import HEAD, Lab
 from trepak.scripts.lab.unevenness import VARIABLES
-from trepak.scripts.launcher import Line, Outcome, environment, horovodrun, supervise
+from trepak.scripts.launcher import Line, Outcome, environment, horovodrun, sharing, supervise
 
 # Stands in for ssh: enters the host that is named and gives the rest to a shell there, whose $0 is
 # the host. Options before and after the host are skipped.
@@ -67,12 +68,14 @@ class Result:
         seconds: how long it took, start-up included.
         traffic: by host, the bytes that travelled meanwhile.
         lost: a sentence for each rank that a signal ended: which, where, and the signal.
+        idle_share: of the CPU, in the job's median second.
     """
 
     outcome: Outcome
     seconds: float
     traffic: dict[str, Traffic]
     lost: list[str]
+    idle_share: float
 
 
 def ranks_by_host(lab: Lab, np: int) -> dict[str, range]:
@@ -113,12 +116,13 @@ def run(lab: Lab, job: Job, on_line: Callable[[Line], Any], timeout: float | Non
             for host in lab.host_names:
                 network.set_link(lab, host, job.links.get(host, lab.rate))
             before, began = network.read_traffic(lab), time.monotonic()
-            outcome = supervise(
-                [str(agent), HEAD, shlex.join(_launcher(lab, job, agent))],
-                env=_environment(lab, folder),
-                on_line=on_line,
-                timeout=timeout,
-            )
+            with IdleSeconds() as idle:
+                outcome = supervise(
+                    [str(agent), HEAD, shlex.join(_launcher(lab, job, agent))],
+                    env=_environment(lab, folder),
+                    on_line=on_line,
+                    timeout=timeout,
+                )
             seconds = time.monotonic() - began
             after = network.read_traffic(lab)
         finally:
@@ -128,7 +132,8 @@ def run(lab: Lab, job: Job, on_line: Callable[[Line], Any], timeout: float | Non
                 for host in job.links:
                     network.set_link(lab, host, lab.rate)
     traffic = {host: after[host].since(before[host]) for host in lab.host_names}
-    return Result(outcome, seconds, traffic, _lost(lab, job.np, outcome))
+    lost = _lost(lab, job.np, outcome)
+    return Result(outcome, seconds, traffic, lost, idle.median())
 
 
 @contextlib.contextmanager
@@ -181,7 +186,8 @@ def _environment(lab: Lab, folder: Path) -> dict[str, str]:
 
 def _write_variables(lab: Lab, folder: Path, job: Job) -> None:
     for host in lab.host_names:
-        variables = job.variables.get(host, {})
+        # A cluster's hosts don't take each other's CPU when they wait.
+        variables = sharing(job.np, job.gloo) | dict(job.variables.get(host, {}))
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
         (folder / f"{host}.env").write_text("".join(lines))
 

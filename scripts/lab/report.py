@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trepak.scripts.bench_report import LEAST_IDLE, Surroundings
+from trepak.scripts.bench_report import Surroundings
+from trepak.scripts.idle_watch import LEAST_IDLE
 from trepak.scripts.lab import unevenness
 from trepak.scripts.lab.job import Job, Result, host_of
 from trepak.scripts.lab.topology import Lab
-from trepak.scripts.launcher import Line, is_noise
+from trepak.scripts.launcher import Line, is_noise, sharing
 
 
 def shower(lab: Lab, np: int) -> Callable[[Line], bool]:
@@ -48,10 +49,10 @@ def conclude(
         print(f"trepak lab: {sentence}", file=sys.stderr)
     content = to_json(lab, job, uneven, result, surroundings)
     if not content["believable"]:
-        idle = content["environment"]["cpu_idle_share"]
         print(
-            f"trepak lab: the CPU was {idle:.0%} idle, under {LEAST_IDLE:.0%}: this run's times "
-            "are those of a busy CPU, not of the links and accelerators that were emulated.",
+            f"trepak lab: in the median second the CPU was {result.idle_share:.0%} idle, under "
+            f"{LEAST_IDLE:.0%}: this run's times are those of a busy CPU, not of the links and "
+            "accelerators that were emulated. Use fewer ranks or smaller models.",
             file=sys.stderr,
         )
     if path:
@@ -66,6 +67,8 @@ def to_json(
 ) -> dict[str, Any]:
     """Returns the conditions under which a job ran, and what it sent."""
     environment = surroundings.environment("horovodrun --gloo" if job.gloo else "mpirun")
+    environment["cpu_idle_share_of_median_second"] = result.idle_share
+    environment["sharing"] = sharing(job.np, job.gloo)
     return {
         "command": list(job.command),
         "np": job.np,
@@ -79,6 +82,6 @@ def to_json(
             host: {"sent": traffic.sent, "received": traffic.received}
             for host, traffic in result.traffic.items()
         },
-        "believable": environment["cpu_idle_share"] >= LEAST_IDLE,
+        "believable": result.idle_share >= LEAST_IDLE,
         "environment": environment,
     }
