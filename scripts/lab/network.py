@@ -1,9 +1,11 @@
 """Makes and removes a lab's network: namespaces, a bridge, strict-priority ports.
 
-Each host is a network namespace whose eth0 is one end of a veth pair; the other end is a port of a
-bridge, the switch. Both ends send through an htb queue of the link's rate, with one class for each
-priority: htb lends spare rate to the class with the lowest prio first, so a class is served only
-while the ones above it have nothing to send. A u32 filter on the DSCP bits picks the class.
+Each host is a network namespace whose eth0 is one end of a veth pair; the other end, named like the
+host, is a port of the bridge in the switch's namespace. None of it is in the machine's own, whose
+firewall and names do not matter. Both ends send through an htb queue of the link's rate, with one
+class for each priority: htb lends spare rate to the class with the lowest prio first, so a class is
+served only while the ones above it have nothing to send. A u32 filter on the DSCP bits picks the
+class.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trepak.scripts.lab.topology import HEAD, Lab
+from trepak.scripts.lab.topology import HEAD, SWITCH, Lab
 
 _HOSTS_FILES = Path("/etc/netns")  # `ip netns exec` mounts what lies here over /etc
+_BRIDGE = "bridge"
 _SECONDS = 20.0  # any of these commands takes milliseconds
 
 
@@ -39,10 +42,6 @@ def _run(command: Sequence[str], text: str | None = None, check: bool = True) ->
     if check and done.returncode:
         raise LabError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
     return done.stdout
-
-
-def _in_host(lab: Lab, host: str) -> list[str]:
-    return ["ip", "netns", "exec", lab.namespace(host)]
 
 
 def check_root() -> None:
@@ -83,23 +82,30 @@ def make(lab: Lab) -> None:
     Raises:
         LabError: a command failed; what was made so far stays for `remove`.
     """
-    _run(["ip", "link", "add", lab.bridge, "type", "bridge"])
-    _run(["ip", "link", "set", lab.bridge, "up"])
+    _run(["ip", "netns", "add", lab.namespace(SWITCH)])
+    _ip(lab, SWITCH, f"link add name {_BRIDGE} type bridge\nlink set {_BRIDGE} up\n")
     for host in [HEAD, *lab.host_names]:
         _add_host(lab, host)
 
 
+def _ip(lab: Lab, place: str, lines: str) -> None:
+    """Runs lines of `ip -batch` on a host or the switch."""
+    _run(["ip", "-netns", lab.namespace(place), "-batch", "-"], lines)
+
+
 def _add_host(lab: Lab, host: str) -> None:
-    namespace, port = lab.namespace(host), lab.port(host)
+    namespace = lab.namespace(host)
     _write_hosts_file(lab, host)
     _run(["ip", "netns", "add", namespace])
-    _run(
-        ["ip", "-batch", "-"],
-        f"link add {port} type veth peer name eth0 netns {namespace}\n"
-        f"link set {port} master {lab.bridge} up\n",
+    _ip(
+        lab,
+        SWITCH,
+        f"link add name {host} type veth peer name eth0 netns {namespace}\n"
+        f"link set {host} master {_BRIDGE} up\n",
     )
-    _run(
-        ["ip", "-netns", namespace, "-batch", "-"],
+    _ip(
+        lab,
+        host,
         f"link set lo up\naddress add {lab.address(host)}/24 dev eth0\nlink set eth0 up\n",
     )
     rate = lab.link(host)
@@ -109,11 +115,10 @@ def _add_host(lab: Lab, host: str) -> None:
 
 def _shape(lab: Lab, host: str, rate: int, verb: str) -> None:
     """Gives a host's link its rate, at both ends; `verb` is add or change."""
-    port, size = lab.port(host), str(_largest_packet(rate))
-    _run(["tc", "-batch", "-"], _queues(lab, port, rate, verb))
-    _run([*_in_host(lab, host), "tc", "-batch", "-"], _queues(lab, "eth0", rate, verb))
-    _run(["ip", "link", "set", port, "gso_max_size", size])
-    _run(["ip", "-netns", lab.namespace(host), "link", "set", "eth0", "gso_max_size", size])
+    for place, device in ((SWITCH, host), (host, "eth0")):
+        queues = _queues(lab, device, rate, verb)
+        _run(["tc", "-netns", lab.namespace(place), "-batch", "-"], queues)
+        _ip(lab, place, f"link set {device} gso_max_size {_largest_packet(rate)}\n")
 
 
 def _write_hosts_file(lab: Lab, host: str) -> None:
@@ -194,36 +199,32 @@ class Traffic:
 
 def read_traffic(lab: Lab) -> dict[str, Traffic]:
     """Returns each host's traffic, from the kernel's statistics of its queues."""
-    show = ["tc", "-statistics", "class", "show", "dev"]
     return {
         host: Traffic(
-            sent=_bytes_by_class(lab, _run([*_in_host(lab, host), *show, "eth0"])),
-            received=_bytes_by_class(lab, _run([*show, lab.port(host)])),
+            sent=_bytes_by_class(lab, host, "eth0"), received=_bytes_by_class(lab, SWITCH, host)
         )
         for host in lab.host_names
     }
 
 
-def _bytes_by_class(lab: Lab, shown: str) -> list[int]:
+def _bytes_by_class(lab: Lab, place: str, device: str) -> list[int]:
+    tc = ["tc", "-netns", lab.namespace(place), "-statistics"]
+    shown = _run([*tc, "class", "show", "dev", device])
     counted = dict(re.findall(r"^class htb (\S+) .*\n Sent (\d+) bytes", shown, re.MULTILINE))
     return [int(counted[f"1:{10 + number}"]) for number in range(lab.priorities)]
 
 
 def exists(lab: Lab) -> bool:
-    """Returns whether all of a lab's devices and namespaces are there."""
-    spaces = _namespaces()
-    return all(
-        lab.namespace(host) in spaces and _device_exists(lab.port(host))
-        for host in [HEAD, *lab.host_names]
-    )
+    """Returns whether all of a lab's namespaces and the switch's ports are there."""
+    hosts = [HEAD, *lab.host_names]
+    if not {lab.namespace(place) for place in [SWITCH, *hosts]} <= _namespaces():
+        return False
+    shown = _run(["ip", "-netns", lab.namespace(SWITCH), "-oneline", "link"])
+    return set(hosts) <= set(re.findall(r"^\d+: (\w+)@", shown, re.MULTILINE))
 
 
 def _namespaces() -> set[str]:
     return {line.split()[0] for line in _run(["ip", "netns", "list"]).splitlines() if line}
-
-
-def _device_exists(device: str) -> bool:
-    return Path("/sys/class/net", device).exists()
 
 
 def processes(lab: Lab) -> dict[int, str]:
@@ -239,12 +240,12 @@ def processes(lab: Lab) -> dict[int, str]:
 
 def remove(lab: Lab) -> None:
     """Removes what there is of a lab's network; nothing there is no error."""
-    spaces = _namespaces()
-    for host in [HEAD, *lab.host_names]:
-        if _device_exists(lab.port(host)):
-            _run(["ip", "link", "delete", lab.port(host)])
-        if lab.namespace(host) in spaces:
-            _run(["ip", "netns", "delete", lab.namespace(host)])
-        shutil.rmtree(_HOSTS_FILES / lab.namespace(host), ignore_errors=True)
-    if _device_exists(lab.bridge):
-        _run(["ip", "link", "delete", lab.bridge])
+    spaces, hosts = _namespaces(), [HEAD, *lab.host_names]
+    if lab.namespace(SWITCH) in spaces:
+        # A namespace takes its devices with it, but later, or not while a process is in it.
+        cut = "".join(f"link delete {host}\n" for host in hosts)
+        _run(["ip", "-netns", lab.namespace(SWITCH), "-force", "-batch", "-"], cut, check=False)
+    for place in [SWITCH, *hosts]:
+        if lab.namespace(place) in spaces:
+            _run(["ip", "netns", "delete", lab.namespace(place)])
+        shutil.rmtree(_HOSTS_FILES / lab.namespace(place), ignore_errors=True)

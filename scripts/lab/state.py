@@ -77,8 +77,7 @@ def up(name: str, hosts: int, rate: int, priorities: int) -> tuple[Lab, bool]:
     network.check_machine()
     with _locked():
         found = read(name)
-        index = found.index if found else _free_index()
-        lab = Lab(name, index, hosts, rate, priorities)
+        lab = Lab(name, hosts, rate, priorities)
         if found and found == lab and network.exists(lab):
             return lab, False
         if found and found != lab and network.exists(found):
@@ -120,16 +119,6 @@ def _write(lab: Lab) -> None:
     new = path.with_suffix(".new")
     new.write_text(json.dumps(lab.to_json()))
     new.replace(path)
-
-
-def _free_index() -> int:
-    taken = {lab.index for lab in read_all()}
-    for index in range(1, 255):
-        if index not in taken and not Path(f"/sys/class/net/tpk{index}").exists():
-            return index
-    raise LabError(
-        "254 labs are up. `trepak lab status` lists them; `trepak lab down` removes one."
-    )
 
 
 def _clear(lab: Lab) -> list[str]:

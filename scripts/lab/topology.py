@@ -10,6 +10,7 @@ from typing import Any
 MAX_HOSTS = 64
 MAX_PRIORITIES = 8
 HEAD = "head"  # the host from which jobs are launched; it computes nothing, its link is not shaped
+SWITCH = "switch"
 
 # The DSCP that marks each class, the highest first: expedited forwarding, assured forwarding 4 to
 # 1, class selector 1, lower effort. The last class takes whatever is not marked otherwise.
@@ -53,7 +54,6 @@ class Lab:
 
     Attributes:
         name: what the user calls it: letters, digits and dashes, at most 16.
-        index: which of this machine's labs it is; makes device names and addresses its own.
         hosts: how many hosts, `w0` and so on.
         rate: of each host's link, in either direction, in bits per second.
         priorities: number of strict-priority classes at each port.
@@ -61,7 +61,6 @@ class Lab:
     """
 
     name: str
-    index: int
     hosts: int
     rate: int
     priorities: int = 2
@@ -85,11 +84,6 @@ class Lab:
         return [f"w{i}" for i in range(self.hosts)]
 
     @property
-    def bridge(self) -> str:
-        """The network device that is the switch."""
-        return f"tpk{self.index}"
-
-    @property
     def classes(self) -> list[int | None]:
         """The DSCP of each priority class, the highest first; None is whatever is left."""
         return [*DSCP[: self.priorities - 1], None]
@@ -101,18 +95,14 @@ class Lab:
                 f"the lab {self.name} has no host {host!r}; it has w0 to w{self.hosts - 1}."
             )
 
-    def namespace(self, host: str) -> str:
-        """Returns the name of a host's network namespace."""
-        return f"trepak-{self.name}-{host}"
-
-    def port(self, host: str) -> str:
-        """Returns the switch's end of a host's cable; the other end is the host's eth0."""
-        return f"{self.bridge}{host}"
+    def namespace(self, place: str) -> str:
+        """Returns the name of the network namespace of a host or the switch."""
+        return f"trepak-{self.name}-{place}"
 
     def address(self, host: str) -> str:
-        """Returns a host's IPv4 address; no other machine can reach it."""
+        """Returns a host's IPv4 address; it means nothing outside this lab."""
         number = 254 if host == HEAD else int(host[1:]) + 1
-        return f"10.213.{self.index}.{number}"
+        return f"10.213.0.{number}"
 
     def link(self, host: str) -> int | None:
         """Returns the rate of a host's link in bits per second; None is not limited."""
