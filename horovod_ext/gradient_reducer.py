@@ -145,10 +145,10 @@ class GradientReducer:
         # Steps of some ranks alone would look to the others as if nobody had ever waited.
         marked = self.options.process_set.process_set_id == 0
         if marked:
-            reduced = step_probe.mark_ready(reduced)
+            reduced, ready = step_probe.mark_ready(reduced)
         if self.takes_part():
             self._reduce_in_place(reduced, variables, site)
-        return step_probe.mark_done(reduced) if marked else reduced
+        return step_probe.mark_done(reduced, ready) if marked else reduced
 
     def _reduce_in_place(self, reduced: list[Any], variables: Sequence[Any], site: int) -> None:
         shared = []

@@ -40,31 +40,44 @@ def is_enabled() -> bool:
     return _enabled or unevenness.is_wanted()
 
 
-def mark_ready(grads: Sequence[Any]) -> list[Any]:
-    """Marks that the gradients are computed; returns them, ready when this rank shall be.
+def mark_ready(grads: Sequence[Any]) -> tuple[list[Any], Any]:
+    """Marks that the gradients are computed.
 
     Args:
         grads: tensors, IndexedSlices or None.
+
+    Returns:
+        The gradients, and the mark, for `mark_done`. A rank that is to be slower than it is has
+        them later; to others a mark makes no difference, each gradient can be reduced at once.
     """
-    return _behind(step_probe.step_ready, grads) if is_enabled() else list(grads)
+    if not is_enabled():
+        return list(grads), None
+    with tf.control_dependencies(_tensors(grads)):
+        mark = step_probe.step_ready()
+    return (_behind(mark, grads) if unevenness.is_wanted() else list(grads)), mark
 
 
-def mark_done(grads: Sequence[Any]) -> list[Any]:
+def mark_done(grads: Sequence[Any], ready: Any) -> list[Any]:
     """Marks that the gradients are reduced; returns them.
 
     Args:
         grads: tensors, IndexedSlices or None.
+        ready: what `mark_ready` returned.
     """
-    return _behind(step_probe.step_done, grads) if is_enabled() else list(grads)
+    if not is_enabled():
+        return list(grads)
+    with tf.control_dependencies([*_tensors(grads), *([] if ready is None else [ready])]):
+        mark = step_probe.step_done()
+    return _behind(mark, grads)
+
+
+def _tensors(grads: Sequence[Any]) -> list[Any]:
+    return [getattr(grad, "values", grad) for grad in grads if grad is not None]
 
 
 def _behind(mark: Any, grads: Sequence[Any]) -> list[Any]:
-    """Returns the gradients, there only after an op that comes after all of them."""
-    tensors = [getattr(grad, "values", grad) for grad in grads if grad is not None]
-    if tf.executing_eagerly():
-        mark()
+    """Returns the gradients, there only after the mark, an op; None in eager execution."""
+    if mark is None:
         return list(grads)
-    with tf.control_dependencies(tensors):
-        marked = mark()
-    with tf.control_dependencies([marked]):
+    with tf.control_dependencies([mark]):
         return [grad if grad is None else tf.identity(grad) for grad in grads]
