@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from conftest import JOB_ENVIRONMENT, WORKERS, finish, horovodrun, start
 
+from trepak.scripts import bench_lab
 from trepak.scripts.lab import network, state, unevenness
 from trepak.scripts.lab.job import host_of, ranks_by_host, start_in_host
 from trepak.scripts.lab.topology import SWITCH, Lab, format_rate, parse_rate
@@ -392,3 +393,33 @@ def test_wrong_usage_is_explained(lab: Lab, arguments: list[str], message: str) 
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def bench_round(link: str, error: float, share: float, stolen: float) -> dict[str, Any]:
+    return {
+        "kind": "streams into one host",
+        "link": link,
+        "rate_error": error,
+        "high_share": share,
+        "cpu_idle": 0.9 - stolen,
+        "cpu_stolen": stolen,
+    }
+
+
+def test_bench_claims_are_the_worst_rates_medians_of_undisturbed_rounds() -> None:
+    rows = [bench_round("50mbit", 0.05, 0.99, 0.0) for _ in range(3)]
+    rows += [bench_round("50mbit", 0.80, 0.60, 0.4) for _ in range(5)]  # somebody took the CPU
+    rows += [bench_round("1gbit", error, 0.97, 0.01) for error in (0.03, 0.06, 0.07)]
+    workers = [{"times": [10.0, 10.2, 10.4], "idle": 0.3}, {"times": [10.0] * 3, "idle": 0.4}]
+    report = bench_lab.summarize(rows, workers, {})
+    assert report.claims["lab.rate_error"].value == 0.06
+    assert report.claims["lab.priority_share"].value == 0.97
+    assert report.claims["lab.emulated_compute_error"].value == pytest.approx(0.0)
+    assert report.idle_share == 0.3 and report.believable
+
+
+def test_bench_counts_all_rounds_if_none_was_undisturbed() -> None:
+    rows = [bench_round("50mbit", error, 0.9, 0.2) for error in (0.1, 0.3, 0.5)]
+    report = bench_lab.summarize(rows, [{"times": [10.0] * 3, "idle": 0.1}], {})
+    assert report.claims["lab.rate_error"].value == 0.3
+    assert not report.believable
