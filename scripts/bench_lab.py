@@ -6,7 +6,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,12 @@ def _streams(rate: str, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _quiet(row: dict[str, Any]) -> bool:
+def _quiet(row: Mapping[str, Any]) -> bool:
     stolen: float = row["cpu_stolen"]
     return stolen <= _STOLEN
 
 
-def undisturbed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def undisturbed(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Returns the rounds in which the machine had its CPU for itself; all, if there are none."""
     return list(filter(_quiet, rows)) or list(rows)
 
@@ -145,10 +145,10 @@ def summarize(
     by_rate: dict[str, list[dict[str, Any]]] = {}
     for row in streams:
         by_rate.setdefault(row["link"], []).append(row)
-    by_rate = {rate: undisturbed(rows) for rate, rows in by_rate.items()}
+    counted = [undisturbed(rows) for rows in by_rate.values()]
     # The worst of the rates: a claim holds for all of them.
-    shares = [statistics.median(r["high_share"] for r in rows) for rows in by_rate.values()]
-    rates = [statistics.median(r["rate_error"] for r in rows) for rows in by_rate.values()]
+    shares = [statistics.median(r["high_share"] for r in rows) for rows in counted]
+    rates = [statistics.median(r["rate_error"] for r in rows) for rows in counted]
     claims = {
         "lab.priority_share": Claim(min(shares), "", _PRIORITY_TARGET, "higher", emulated=True),
         "lab.rate_error": Claim(max(rates), "", _RATE_TARGET, "lower", emulated=True),
@@ -156,9 +156,7 @@ def summarize(
             statistics.median(errors), "", _COMPUTE_TARGET, "lower", emulated=True
         ),
     }
-    idle = [row["cpu_idle"] for rows in by_rate.values() for row in rows] + [
-        one["idle"] for one in workers
-    ]
+    idle = [row["cpu_idle"] for rows in counted for row in rows] + [one["idle"] for one in workers]
     return Report("lab", claims, [*streams, *emulated], environment, idle_share=min(idle))
 
 
