@@ -1,0 +1,121 @@
+"""The native engine's parameter servers: real flows between the ranks of a job."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from harness import case
+
+import trepak.keras as hvd
+from trepak.horovod_ext import parameter_server
+from trepak.horovod_ext.parameter_server import ServerOptions
+
+_keys = itertools.count()
+
+
+@contextmanager
+def running(**options: Any) -> Iterator[None]:
+    parameter_server.start(ServerOptions(**options))
+    try:
+        yield
+    finally:
+        parameter_server.stop()
+
+
+def gradients_of(rank: int, round: int, shape: list[int], dtype: Any) -> np.ndarray:
+    return np.random.default_rng([rank, round]).normal(size=shape).astype(dtype)
+
+
+def check_sums(shapes: list[list[int]], dtype: str, rounds: int = 4) -> None:
+    """Every rank gets the average of all ranks' gradients, in each round, inside a tf.function."""
+    variables = [tf.Variable(tf.zeros(shape, dtype)) for shape in shapes]
+    keys = [next(_keys) for _ in variables]
+    for key, variable in zip(keys, variables, strict=True):
+        parameter_server.register(key, variable)
+
+    @tf.function
+    def step(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+        for key, variable, gradient in zip(keys, variables, gradients, strict=True):
+            parameter_server.push(key, variable, gradient, 1.0 / hvd.size())
+        return [
+            parameter_server.deliver(key, variable)
+            for key, variable in zip(keys, variables, strict=True)
+        ]
+
+    for round in range(rounds):
+        mine = [gradients_of(hvd.rank(), round, shape, dtype) for shape in shapes]
+        averages = step([tf.constant(one) for one in mine])
+        for shape, average in zip(shapes, averages, strict=True):
+            all_ranks = [gradients_of(rank, round, shape, dtype) for rank in range(hvd.size())]
+            assert average.shape == shape
+            np.testing.assert_allclose(average, np.mean(all_ranks, 0), rtol=1e-5, atol=1e-6)
+
+
+SHAPES = [[3], [], [100, 100], [7, 11, 13], [0], [5000]]
+
+
+@case
+def sums_of_all_shapes() -> None:
+    with running():
+        check_sums(SHAPES, "float32")
+        check_sums(SHAPES, "float64")
+
+
+@case
+def sums_with_one_server_and_small_slices() -> None:
+    with running(servers=[hvd.size() - 1], slice_elements=1000, dscp=(0,)):
+        check_sums(SHAPES, "float32")
+
+
+@case
+def sums_of_whole_variables() -> None:
+    with running(split=False, slice_elements=0, dscp=(46, 26, 10, 0)):
+        check_sums(SHAPES, "float32")
+
+
+@case
+def fixed_order_repeats_bits() -> None:
+    seen = []
+    for _ in range(2):
+        with running(fixed_order=True):
+            variable, key = tf.Variable(tf.zeros([10_000])), next(_keys)
+            parameter_server.register(key, variable)
+            gradient = tf.constant(gradients_of(hvd.rank(), 0, [10_000], "float32"))
+            parameter_server.push(key, variable, gradient, 1.0)
+            seen.append(parameter_server.deliver(key, variable).numpy())
+    np.testing.assert_array_equal(*seen)
+    total = np.zeros(10_000, "float32")
+    for rank in range(hvd.size()):
+        total = total + gradients_of(rank, 0, [10_000], "float32")
+    np.testing.assert_array_equal(seen[0], total)
+
+
+@case
+def misuse_names_the_remedy() -> None:
+    variable = tf.Variable([0.0])
+    for use, text in (
+        (lambda: parameter_server.register(0, variable), "the native engine does not run"),
+        (lambda: parameter_server.deliver(0, variable), "the native engine does not run"),
+        (lambda: parameter_server.start(ServerOptions(servers=[99])), "there is no rank 99"),
+        (lambda: ServerOptions(servers=[]), "at least one rank"),
+        (lambda: ServerOptions(dscp=(64,)), "from 0 to 63"),
+        (lambda: ServerOptions(slice_elements=-1), "must not be negative"),
+    ):
+        try:
+            use()
+        except Exception as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"no error: {text}")
+
+
+@case
+def engine_ends_and_starts_again() -> None:
+    for _ in range(3):
+        with running():
+            check_sums([[10]], "float32", rounds=1)
