@@ -35,6 +35,16 @@ KNOBS = (
         "0 waits for ever. Raise it if one rank alone does something longer than that.",
     ),
     Knob(
+        "TREPAK_DEADLINE_SECONDS",
+        "60",
+        "Seconds that a rank waits for another one's flows before it fails, naming it.",
+    ),
+    Knob(
+        "TREPAK_ADDRESS",
+        "",
+        "Address of this machine that other ranks can reach; found by itself where it is empty.",
+    ),
+    Knob(
         "TREPAK_CACHE",
         "~/.cache/trepak",
         "Folder in which `make setup` keeps the Horovod wheel it built.",
@@ -115,6 +125,7 @@ def parse_delays(text: str) -> list[Delay]:
 
 _CHECKS: dict[str, Callable[[str], Any]] = {
     "TREPAK_STALL_SECONDS": _check_number,
+    "TREPAK_DEADLINE_SECONDS": _check_number,
     "TREPAK_SLOW": parse_slow,
     "TREPAK_DELAY": parse_delays,
     "TREPAK_KILL": _check_number,

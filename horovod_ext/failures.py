@@ -14,9 +14,10 @@ from typing import Any
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
-# What Horovod's core, Gloo and MPI write when a peer is gone or Horovod was shut down.
+# What Horovod's core, trepak's flows, Gloo and MPI write when a peer is gone or Horovod was shut
+# down.
 _COLLECTIVE = re.compile(
-    r"Horovod|MPI_\w+ failed|gloo|Connection (closed|reset) by peer|Read error"
+    r"Horovod|trepak's flows|MPI_\w+ failed|gloo|Connection (closed|reset) by peer|Read error"
     r"|Timed out waiting|Application timeout",
     re.IGNORECASE,
 )

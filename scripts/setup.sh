@@ -86,6 +86,7 @@ missing_packages() {
   need libopenmpi-dev has mpicxx
   need openmpi-bin has mpirun
   need libzmq3-dev pkg-config --exists libzmq
+  need libsodium-dev pkg-config --exists libsodium
   need libucx-dev pkg-config --exists ucx
   need iproute2 has ip
   need libgtest-dev pkg-config --exists gtest

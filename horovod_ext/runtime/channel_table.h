@@ -1,0 +1,46 @@
+// Which flow leads to a peer at a priority: Geryon's channel_table (section IV).
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_CHANNEL_TABLE_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_CHANNEL_TABLE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/flow.h"
+
+namespace trepak {
+
+// Thread safety: Open comes first, from one thread; the rest may then be called from any thread,
+// without a lock, since nothing changes any more. Owns the flows; the transport must outlive it.
+class ChannelTable {
+ public:
+  // Opens a flow of each priority to each peer.
+  //   addresses: by rank; an empty one is no peer.
+  //   dscp: by priority, what marks its packets.
+  Status Open(Transport* transport, uint32_t rank, const std::vector<std::string>& addresses,
+              const std::vector<int>& dscp, std::chrono::milliseconds deadline);
+
+  // The flow to `peer` of `priority`, the last one if there are not so many; null if none.
+  Flow* Find(uint32_t peer, uint8_t priority) const;
+
+  // A message to everybody, on the flows of the highest priority. Flows that have failed are left
+  // out.
+  void Broadcast(const Message& message) const;
+
+  // By priority, bytes of payloads sent to other ranks.
+  std::vector<uint64_t> BytesByPriority() const;
+
+ private:
+  uint32_t rank_ = 0;
+  size_t priorities_ = 0;
+  std::map<std::pair<uint32_t, uint8_t>, std::unique_ptr<Flow>> flows_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_CHANNEL_TABLE_H_

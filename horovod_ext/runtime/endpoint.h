@@ -1,0 +1,89 @@
+// What both ends of a parameter server are: a transport with its flows, and one way to fail.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ENDPOINT_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ENDPOINT_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/channel_table.h"
+#include "horovod_ext/runtime/error_latch.h"
+#include "horovod_ext/runtime/transport.h"
+
+namespace trepak {
+
+// Checks what comes in, and hands it to the subclass. The first failure is parked in the latch,
+// which the process's endpoints share, and told to all peers, so that no rank waits for one that
+// has given up.
+//
+// Thread safety: Attach, Connect and Stop are called by the owner, in this order, one at a time;
+// what is protected is for subclasses.
+class Endpoint : public Transport::Receiver {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Options {
+    uint32_t rank = 0;
+    uint32_t size = 1;
+    std::chrono::milliseconds deadline{60'000};  // of every wait
+  };
+
+  Endpoint(const Options& options, std::shared_ptr<ErrorLatch> errors);
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // Takes the transport, whose receiver this must be.
+  void Attach(std::unique_ptr<Transport> transport) { transport_ = std::move(transport); }
+
+  const Transport& transport() const { return *transport_; }
+
+  // Opens the flows to peers; see ChannelTable::Open.
+  Status Connect(const std::vector<std::string>& addresses, const std::vector<int>& dscp);
+
+  // By priority, bytes of payloads sent to other ranks.
+  std::vector<uint64_t> BytesByPriority() const { return channels_.BytesByPriority(); }
+
+  // Ends the transport. Subclasses call it in their destructors, before their members go.
+  void Stop();
+
+  void OnMessage(Message message) final;
+  void OnFailure(const Status& status) final { Fail(status); }
+  void OnTick() final;
+
+ protected:
+  // In the transport's thread: a message in its order; a tick.
+  virtual Status Handle(Message message) = 0;
+  virtual Status Tick(Clock::time_point now) = 0;
+  // In any thread: the latch holds an error, of this endpoint or of another of the process.
+  virtual void Failed(const Status& status) = 0;
+
+  // Parks a failure and tells everybody. From any thread.
+  void Fail(const Status& status);
+
+  // Parks a failure that is this process's own affair.
+  void Park(const Status& status);
+
+  // Sends on the flow to a peer. From any thread.
+  Status Send(uint32_t peer, uint8_t priority, Message message);
+
+  Status error() const { return errors_->status(); }
+  std::string Me() const { return "rank " + std::to_string(options_.rank); }
+  const Options& options() const { return options_; }
+
+ private:
+  const Options options_;
+  const std::shared_ptr<ErrorLatch> errors_;
+  std::unique_ptr<Transport> transport_;
+  ChannelTable channels_;
+  std::atomic<bool> connected_{false};
+  SequenceCheck sequences_;  // of the transport's thread
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ENDPOINT_H_

@@ -1,0 +1,121 @@
+#include "horovod_ext/runtime/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "horovod_ext/runtime/zmq_transport.h"
+
+namespace trepak {
+namespace {
+
+Status Listen(const Engine::Options& options, Endpoint* endpoint) {
+  ZmqTransport::Options transport_options;
+  transport_options.rank = options.rank;
+  transport_options.host = options.host;
+  transport_options.secret = options.secret;
+  transport_options.silence = options.deadline;
+  std::unique_ptr<ZmqTransport> transport;
+  TREPAK_RETURN_IF_ERROR(ZmqTransport::Start(transport_options, endpoint, &transport));
+  endpoint->Attach(std::move(transport));
+  return OkStatus();
+}
+
+}  // namespace
+
+Status Engine::Start(const Options& options) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (client_ != nullptr) {
+    return FailedPreconditionError("the native engine runs already");
+  }
+  const Endpoint::Options about{options.rank, options.size, options.deadline};
+  auto errors = std::make_shared<ErrorLatch>();
+  std::shared_ptr<ParameterServer> server;
+  const std::vector<uint32_t>& servers = options.partition.servers;
+  if (std::find(servers.begin(), servers.end(), options.rank) != servers.end()) {
+    ParameterServer::ServerOptions server_options;
+    server_options.fixed_order = options.fixed_order;
+    server_options.delta_factor = 1.0 / options.size;
+    server = std::make_shared<ParameterServer>(about, server_options, errors);
+    TREPAK_RETURN_IF_ERROR(Listen(options, server.get()));
+  }
+  auto client = std::make_shared<ParameterClient>(about, options.partition, errors);
+  TREPAK_RETURN_IF_ERROR(Listen(options, client.get()));
+  options_ = options;
+  server_ = std::move(server);
+  client_ = std::move(client);
+  return OkStatus();
+}
+
+std::string Engine::server_address() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return server_ == nullptr ? "" : server_->transport().address();
+}
+
+std::string Engine::client_address() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return client_ == nullptr ? "" : client_->transport().address();
+}
+
+Status Engine::Connect(const std::vector<std::string>& servers,
+                       const std::vector<std::string>& clients) {
+  std::shared_ptr<ParameterServer> server;
+  std::shared_ptr<ParameterClient> client;
+  std::vector<int> dscp;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    server = server_;
+    client = client_;
+    dscp = options_.dscp;
+  }
+  if (client == nullptr) {
+    return FailedPreconditionError("the native engine does not run");
+  }
+  TREPAK_RETURN_IF_ERROR(client->Connect(servers, dscp));
+  return server == nullptr ? OkStatus() : server->Connect(clients, dscp);
+}
+
+void Engine::Stop() {
+  std::shared_ptr<ParameterServer> server;
+  std::shared_ptr<ParameterClient> client;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    server = std::move(server_);
+    client = std::move(client_);
+    server_ = nullptr;
+    client_ = nullptr;
+  }
+  if (client != nullptr) {
+    client->Cancel(CancelledError("the native engine was stopped"));
+    client->Stop();
+  }
+  if (server != nullptr) {
+    server->Stop();
+  }
+}
+
+std::shared_ptr<ParameterClient> Engine::client() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return client_;
+}
+
+std::vector<uint64_t> Engine::BytesByPriority() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<uint64_t> bytes(options_.dscp.size(), 0);
+  for (const Endpoint* endpoint :
+       {static_cast<Endpoint*>(server_.get()), static_cast<Endpoint*>(client_.get())}) {
+    if (endpoint != nullptr) {
+      const std::vector<uint64_t> more = endpoint->BytesByPriority();
+      for (size_t i = 0; i < more.size(); ++i) {
+        bytes[i] += more[i];
+      }
+    }
+  }
+  return bytes;
+}
+
+Engine& Engine::Global() {
+  static Engine* const engine = new Engine;
+  return *engine;
+}
+
+}  // namespace trepak

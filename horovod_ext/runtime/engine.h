@@ -1,0 +1,77 @@
+// What a process has of the native engine: its parameter server, its client, and their flows.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ENGINE_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ENGINE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "horovod_ext/runtime/handshake.h"
+#include "horovod_ext/runtime/map_table.h"
+#include "horovod_ext/runtime/parameter_client.h"
+#include "horovod_ext/runtime/parameter_server.h"
+
+namespace trepak {
+
+// Starts in two steps, since a rank must know all addresses before it connects: Start on all ranks,
+// then Connect on all of them.
+//
+// Thread safety: every method may be called from any thread. Owns all threads of the engine.
+class Engine {
+ public:
+  struct Options {
+    uint32_t rank = 0;
+    uint32_t size = 1;
+    std::string host;  // this rank's address, which the others can reach
+    Secret secret{};   // the job's
+    std::chrono::milliseconds deadline{60'000};
+    PartitionOptions partition;       // its servers are those of the job
+    bool fixed_order = false;         // sum in the order of ranks
+    std::vector<int> dscp = {46, 0};  // by priority, the highest first
+  };
+
+  Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Listens. Fails if it runs already.
+  Status Start(const Options& options);
+
+  // Where others reach this rank's server, empty if it is none, and its client.
+  std::string server_address() const;
+  std::string client_address() const;
+
+  // Opens the flows; addresses are by rank.
+  Status Connect(const std::vector<std::string>& servers, const std::vector<std::string>& clients);
+
+  // Ends all threads; what waits fails. Start may follow.
+  void Stop();
+
+  // Null if the engine does not run. What it returns stays valid while it is held.
+  std::shared_ptr<ParameterClient> client() const;
+
+  MapTable& map_table() { return map_table_; }
+
+  // By priority, bytes that this rank has sent to others.
+  std::vector<uint64_t> BytesByPriority() const;
+
+  // That of this process.
+  static Engine& Global();
+
+ private:
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
+  Options options_;
+  std::shared_ptr<ParameterServer> server_;
+  std::shared_ptr<ParameterClient> client_;
+
+  MapTable map_table_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ENGINE_H_

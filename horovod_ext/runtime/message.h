@@ -1,0 +1,75 @@
+// What travels on a flow: a small typed header, and a payload.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_MESSAGE_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_MESSAGE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "horovod_ext/runtime/payload.h"
+#include "horovod_ext/runtime/status.h"
+
+namespace trepak {
+
+enum class MessageKind : uint8_t {
+  // Authentication; see handshake.h.
+  kHello = 1,
+  kChallenge = 2,
+  kProof = 3,
+  kWelcome = 4,
+  // To a parameter server.
+  kPush = 5,    // adds the payload to a slice's sum
+  kPull = 6,    // asks for a slice
+  kDelta = 7,   // adds the payload to a slice's value
+  kAssign = 8,  // sets a slice's value
+  // From a parameter server.
+  kAnswer = 9,
+  // To everybody.
+  kAbort = 10,  // the sender has failed; the payload says why, as text
+};
+
+enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };
+
+// Bytes of one element; 0 for kNone.
+constexpr size_t SizeOf(ElementType type) {
+  return type == ElementType::kFloat32 ? 4 : type == ElementType::kFloat64 ? 8 : 0;
+}
+
+// The sender wants the answer as soon as there is one: a push and a pull in one message.
+constexpr uint8_t kWantsAnswer = 1;
+
+struct Header {
+  MessageKind kind = MessageKind::kHello;
+  ElementType type = ElementType::kNone;
+  uint8_t flags = 0;
+  uint8_t priority = 0;   // of the flow; 0 is the highest
+  uint32_t sender = 0;    // rank
+  uint32_t key = 0;       // which variable
+  uint32_t slice = 0;     // which slice of it
+  uint64_t round = 0;     // which version of it
+  uint64_t sequence = 0;  // which message of its flow, from 0 on
+  uint64_t token = 0;     // what the flow was given when it was authenticated
+};
+
+struct Message {
+  Header header;
+  Payload payload;
+};
+
+// A header's bytes on the wire: little endian, with a magic number, a version and the payload's
+// size.
+constexpr size_t kHeaderBytes = 56;
+using HeaderBytes = std::array<unsigned char, kHeaderBytes>;
+
+HeaderBytes Encode(const Header& header, size_t payload_bytes);
+
+// Reads a header. Fails, naming what is wrong, for bytes that `Encode` can't have made, or if the
+// payload has another size than the header says, or one that is no multiple of the element's.
+// Reads nothing outside `bytes`, whatever they hold.
+Status Decode(std::string_view bytes, size_t payload_bytes, Header* header);
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_MESSAGE_H_

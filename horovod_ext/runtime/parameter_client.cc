@@ -1,0 +1,210 @@
+#include "horovod_ext/runtime/parameter_client.h"
+
+#include "horovod_ext/runtime/summation.h"
+
+namespace trepak {
+
+Status ParameterClient::Register(uint32_t key, const std::string& name, ElementType type,
+                                 int64_t elements) {
+  if (SizeOf(type) == 0 || elements < 0) {
+    return InvalidArgumentError("the variable " + name + " has no elements that can be summed");
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = variables_.find(key);
+  if (found != variables_.end()) {
+    const Variable& known = found->second;
+    if (known.name != name || known.type != type || known.elements != elements) {
+      return AlreadyExistsError("variable " + std::to_string(key) + " is " + known.name + " with " +
+                                std::to_string(known.elements) + " elements; it can't be " + name +
+                                " with " + std::to_string(elements));
+    }
+    return OkStatus();
+  }
+  Variable& variable = variables_[key];
+  variable.name = name;
+  variable.type = type;
+  variable.elements = elements;
+  variable.slices = Partition(key, elements, partition_);
+  return OkStatus();
+}
+
+ParameterClient::Variable* ParameterClient::Find(uint32_t key, Status* status) {
+  *status = error();
+  if (!status->ok()) {
+    return nullptr;
+  }
+  const auto found = variables_.find(key);
+  if (found == variables_.end()) {
+    *status = NotFoundError(Me() + ": there is no variable " + std::to_string(key));
+    return nullptr;
+  }
+  return &found->second;
+}
+
+Status ParameterClient::Push(uint32_t key, uint8_t priority, Payload values, double factor,
+                             bool pull) {
+  // Held while sending, which does not block: a round's slices must leave before the next one's.
+  std::lock_guard<std::mutex> lock(mutex_);
+  Status status;
+  Variable* const variable = Find(key, &status);
+  if (variable == nullptr) {
+    return status;
+  }
+  if (values.size() != variable->elements * SizeOf(variable->type)) {
+    return InvalidArgumentError(Me() + " pushed " + std::to_string(values.size()) + " bytes for " +
+                                variable->name + ", which has " +
+                                std::to_string(variable->elements) + " elements");
+  }
+  if (variable->missing > 0) {
+    return FailedPreconditionError(Me() + " pushed " + variable->name +
+                                   " again before the last round's sum had come");
+  }
+  variable->arrived.assign(variable->slices.size(), false);
+  variable->missing = variable->slices.size();
+  variable->result = Payload::Allocate(values.size());
+  variable->asked = pull;
+  variable->factor = factor;
+  variable->delivered = false;
+  ++variable->rounds;
+  return SendSlices(key, priority, *variable, MessageKind::kPush, pull ? kWantsAnswer : 0, values);
+}
+
+Status ParameterClient::Pull(uint32_t key, uint8_t priority) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Status status;
+  Variable* const variable = Find(key, &status);
+  if (variable == nullptr) {
+    return status;
+  }
+  if (variable->rounds == 0 || variable->asked) {
+    return FailedPreconditionError(Me() + " pulled " + variable->name +
+                                   " without having pushed it, or twice");
+  }
+  variable->asked = true;
+  return SendSlices(key, priority, *variable, MessageKind::kPull, 0, Payload());
+}
+
+Status ParameterClient::SendSlices(uint32_t key, uint8_t priority, const Variable& variable,
+                                   MessageKind kind, uint8_t flags, const Payload& values) {
+  const size_t element = SizeOf(variable.type);
+  for (size_t index = 0; index < variable.slices.size(); ++index) {
+    const Slice& slice = variable.slices[index];
+    Message message;
+    message.header.kind = kind;
+    message.header.flags = flags;
+    message.header.key = key;
+    message.header.slice = static_cast<uint32_t>(index);
+    message.header.round = variable.rounds - 1;
+    if (kind == MessageKind::kPush) {
+      message.header.type = variable.type;
+      message.payload = values.Part(slice.offset * element, slice.elements * element);
+    }
+    TREPAK_RETURN_IF_ERROR(Send(slice.server, priority, std::move(message)));
+  }
+  return OkStatus();
+}
+
+void ParameterClient::Deliver(uint32_t key, Callback callback) {
+  Status status;
+  Payload result;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Variable* const variable = Find(key, &status);
+    if (variable != nullptr &&
+        (variable->rounds == 0 || variable->waiting || variable->delivered)) {
+      status = FailedPreconditionError(Me() + ": nothing of " + variable->name +
+                                       " is to come, or somebody waits for it already");
+    } else if (variable != nullptr && variable->missing > 0) {
+      variable->waiting = std::move(callback);
+      variable->since = Clock::now();
+      return;
+    } else if (variable != nullptr) {
+      variable->delivered = true;
+      result = std::move(variable->result);
+    }
+  }
+  callback(status, std::move(result));
+}
+
+size_t ParameterClient::slices(uint32_t key) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = variables_.find(key);
+  return found == variables_.end() ? 0 : found->second.slices.size();
+}
+
+Status ParameterClient::Handle(Message message) {
+  const Header& header = message.header;
+  Callback callback;
+  Payload result;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = variables_.find(header.key);
+    if (header.kind != MessageKind::kAnswer || found == variables_.end()) {
+      return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                  " sent something that nobody asked for");
+    }
+    Variable& variable = found->second;
+    const size_t element = SizeOf(variable.type);
+    if (header.slice >= variable.slices.size() || variable.missing == 0 ||
+        header.round + 1 != variable.rounds || variable.arrived[header.slice] ||
+        header.type != variable.type ||
+        message.payload.size() != variable.slices[header.slice].elements * element ||
+        header.sender != variable.slices[header.slice].server) {
+      return InternalError("the answer for slice " + std::to_string(header.slice) + " of " +
+                           variable.name + ", round " + std::to_string(header.round) +
+                           ", from rank " + std::to_string(header.sender) +
+                           " is not the one that was asked for");
+    }
+    Scale(variable.type, message.payload.size(), variable.factor, message.payload.data(),
+          static_cast<char*>(variable.result.mutable_data()) +
+              variable.slices[header.slice].offset * element);
+    variable.arrived[header.slice] = true;
+    if (--variable.missing == 0 && variable.waiting) {
+      callback = std::move(variable.waiting);
+      variable.waiting = nullptr;
+      variable.delivered = true;
+      result = std::move(variable.result);
+    }
+  }
+  if (callback) {
+    callback(OkStatus(), std::move(result));
+  }
+  return OkStatus();
+}
+
+Status ParameterClient::Tick(Clock::time_point now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  // The servers know better whom they wait for: they shall be the first to complain.
+  const auto deadline = options().deadline + std::chrono::seconds(1);
+  for (const auto& [key, variable] : variables_) {
+    if (!variable.waiting || now - variable.since < deadline) {
+      continue;
+    }
+    for (size_t index = 0; index < variable.slices.size(); ++index) {
+      if (!variable.arrived[index]) {
+        return DeadlineExceededError("waited " + std::to_string(options().deadline.count() / 1000) +
+                                     " s for " + variable.name + " from the server on rank " +
+                                     std::to_string(variable.slices[index].server));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+void ParameterClient::Failed(const Status& status) {
+  std::vector<Callback> callbacks;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [key, variable] : variables_) {
+      if (variable.waiting) {
+        callbacks.push_back(std::move(variable.waiting));
+        variable.waiting = nullptr;
+      }
+    }
+  }
+  for (const Callback& callback : callbacks) {
+    callback(status, Payload());
+  }
+}
+
+}  // namespace trepak

@@ -1,0 +1,88 @@
+// A rank's side of the parameter servers: pushes gradients, and delivers what comes back.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_PARAMETER_CLIENT_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_PARAMETER_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/partition.h"
+
+namespace trepak {
+
+// Thread safety: every method may be called from any thread; callbacks run in the transport's
+// thread or in the caller's, without a lock, and must not block.
+class ParameterClient : public Endpoint {
+ public:
+  // Gets the sum over all ranks, times the factor, in memory of its own; or why there is none.
+  using Callback = std::function<void(const Status&, Payload)>;
+
+  ParameterClient(const Options& options, PartitionOptions partition,
+                  std::shared_ptr<ErrorLatch> errors)
+      : Endpoint(options, std::move(errors)), partition_(std::move(partition)) {}
+  ~ParameterClient() override { Stop(); }
+
+  // Fails what waits, and every later call, of this process alone.
+  void Cancel(const Status& status) { Park(status); }
+
+  // Makes a variable known. All ranks must give it the same key, size and type. Doing so again is
+  // an error if anything differs.
+  Status Register(uint32_t key, const std::string& name, ElementType type, int64_t elements);
+
+  // Pushes this rank's contribution to the next round of a variable, on the flows of `priority`. It
+  // is read until it is sent: nobody may write to it any more. What comes back is multiplied with
+  // `factor`. `pull`: ask for it at once; otherwise Pull must follow.
+  Status Push(uint32_t key, uint8_t priority, Payload values, double factor = 1.0,
+              bool pull = true);
+
+  // Asks for the sum of the round that was pushed last.
+  Status Pull(uint32_t key, uint8_t priority);
+
+  // Hands the result of the round that was pushed last to `callback`, once, when all of it has
+  // come.
+  void Deliver(uint32_t key, Callback callback);
+
+  // The number of messages that a push of this variable is.
+  size_t slices(uint32_t key) const;
+
+ protected:
+  Status Handle(Message message) override;
+  Status Tick(Clock::time_point now) override;
+  void Failed(const Status& status) override;
+
+ private:
+  struct Variable {
+    std::string name;
+    ElementType type = ElementType::kNone;
+    int64_t elements = 0;
+    std::vector<Slice> slices;
+    uint64_t rounds = 0;  // pushed so far
+    double factor = 1.0;  // of the last one's result
+    bool asked = false;   // for the last one
+    std::vector<bool> arrived;
+    size_t missing = 0;  // slices of the last round
+    Payload result;      // of the last round, until it is delivered
+    bool delivered = false;
+    Callback waiting;
+    Clock::time_point since;  // that the callback waits
+  };
+
+  // Requires mutex_. Null, with `status`, if there is no such variable.
+  Variable* Find(uint32_t key, Status* status);
+  Status SendSlices(uint32_t key, uint8_t priority, const Variable& variable, MessageKind kind,
+                    uint8_t flags, const Payload& values);
+
+  const PartitionOptions partition_;
+  mutable std::mutex mutex_;
+  std::unordered_map<uint32_t, Variable> variables_;  // Guarded by mutex_.
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_PARAMETER_CLIENT_H_

@@ -1,0 +1,21 @@
+// Adds up gradients.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_SUMMATION_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_SUMMATION_H_
+
+#include <cstddef>
+
+#include "horovod_ext/runtime/message.h"
+
+namespace trepak {
+
+// sum[i] += factor * addend[i] for `bytes` / SizeOf(type) elements. Neither needs to be aligned;
+// they must not overlap. Thread safety: one thread per sum.
+void Accumulate(ElementType type, size_t bytes, double factor, const void* addend, void* sum);
+
+// result[i] = factor * values[i], in the same way; may be the same memory.
+void Scale(ElementType type, size_t bytes, double factor, const void* values, void* result);
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_SUMMATION_H_

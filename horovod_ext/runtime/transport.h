@@ -1,0 +1,59 @@
+// How messages get from one process to another; replaceable, so that tests can lose, delay, reorder
+// and cut.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_TRANSPORT_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_TRANSPORT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "horovod_ext/runtime/message.h"
+#include "horovod_ext/runtime/status.h"
+
+namespace trepak {
+
+// One end of a flow that is to be opened: a one-way stream to a peer, of one priority.
+struct FlowTarget {
+  uint32_t peer = 0;     // rank
+  uint8_t priority = 0;  // 0 is the highest
+  int dscp = 0;          // what its packets are marked with, 0 to 63
+  std::string address;   // what the peer's transport calls itself
+};
+
+// Thread safety: every method may be called from any thread; Stop from one, once.
+class Transport {
+ public:
+  // Takes what comes in. Called by one thread of the transport, one call at a time; must not block,
+  // and may call Send.
+  class Receiver {
+   public:
+    virtual ~Receiver() = default;
+    // `message.header.sender` and `.priority` are those that were proved.
+    virtual void OnMessage(Message message) = 0;
+    // A flow broke; `status` names the peer.
+    virtual void OnFailure(const Status& status) = 0;
+    // Comes at least every 0.2 seconds, for deadlines.
+    virtual void OnTick() = 0;
+  };
+
+  virtual ~Transport() = default;
+
+  // Where peers' flows to this process begin, e.g. "tcp://10.0.0.1:40123".
+  virtual std::string address() const = 0;
+
+  // Opens a flow and waits until the peer has accepted it.
+  virtual Status Open(const FlowTarget& target, std::chrono::milliseconds deadline) = 0;
+
+  // Sends on an open flow, without waiting: the message keeps its place in the flow's own queue.
+  // Messages of one flow arrive in order.
+  virtual Status Send(uint32_t peer, uint8_t priority, Message message) = 0;
+
+  // Ends all flows and the thread. What is queued is sent if that takes under a second. The
+  // receiver is not called any more when this returns.
+  virtual void Stop() = 0;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_TRANSPORT_H_

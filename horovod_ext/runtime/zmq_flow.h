@@ -1,0 +1,66 @@
+// The sending end of one flow over ZeroMQ: a connection of its own, authenticated, with a queue.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_FLOW_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_FLOW_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "horovod_ext/runtime/handshake.h"
+#include "horovod_ext/runtime/transport.h"
+#include "horovod_ext/runtime/zmq_socket.h"
+
+namespace trepak {
+
+// Thread safety: none, the transport's thread has it. Owns its sockets; the context must outlive
+// it.
+class ZmqFlow {
+ public:
+  ZmqFlow(const FlowTarget& target, const Secret& secret, uint32_t rank);
+  ZmqFlow(const ZmqFlow&) = delete;
+  ZmqFlow& operator=(const ZmqFlow&) = delete;
+  // What is queued inside ZeroMQ still goes, if that takes no longer than `kFarewell`.
+  ~ZmqFlow();
+
+  static constexpr std::chrono::milliseconds kFarewell{1000};
+
+  // Begins to connect. `silence`: a peer that has answered nothing for so long is taken to be gone.
+  Status Connect(void* context, std::chrono::milliseconds silence);
+
+  // Adds what the flow waits for.
+  void AddTo(std::vector<zmq_pollitem_t>* items) const;
+
+  // Does whatever can be done now: reads replies and events, sends. The first error ends the flow;
+  // it names the peer.
+  Status Proceed();
+
+  // Closes the flow at once and drops what is queued.
+  void Drop();
+
+  void Enqueue(Message message);
+
+  const FlowTarget& target() const { return target_; }
+  bool is_open() const { return handshake_.open(); }  // the peer has accepted it
+  bool has_ended() const { return socket_ == nullptr; }
+  bool is_idle() const { return has_ended() || queue_.empty(); }
+
+ private:
+  Status ReadReplies();
+  Status ReadEvents();
+  void SendQueued();
+  std::string Name() const;
+
+  const FlowTarget target_;
+  SenderHandshake handshake_;
+  void* socket_ = nullptr;
+  void* monitor_ = nullptr;
+  bool greeted_ = false;
+  std::deque<Message> queue_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_FLOW_H_

@@ -1,0 +1,103 @@
+#include "horovod_ext/runtime/zmq_socket.h"
+
+#include <cstring>
+#include <utility>
+
+namespace trepak {
+namespace {
+
+constexpr size_t kCopiedBytes = 1024;  // up to so many, copying costs less than sharing
+
+void CloseAndDelete(zmq_msg_t* part) {
+  zmq_msg_close(part);
+  delete part;
+}
+
+void Release(void*, void* owner) { delete static_cast<Payload*>(owner); }
+
+}  // namespace
+
+ZmqPart::ZmqPart() : part_(new zmq_msg_t, &CloseAndDelete) { zmq_msg_init(part_.get()); }
+
+bool ZmqPart::Receive(void* socket) { return zmq_msg_recv(part_.get(), socket, ZMQ_DONTWAIT) >= 0; }
+
+std::string ZmqPart::from() const {
+  const char* address = zmq_msg_gets(part_.get(), "Peer-Address");
+  return address == nullptr ? "a stranger" : address;
+}
+
+std::vector<ZmqPart> ReceiveParts(void* socket) {
+  std::vector<ZmqPart> parts;
+  ZmqPart part;
+  // Once the first part is there, ZeroMQ has all of them.
+  while (part.Receive(socket)) {
+    parts.push_back(std::move(part));
+    if (!parts.back().more()) {
+      break;
+    }
+    part = ZmqPart();
+  }
+  return parts;
+}
+
+Status ToMessage(const std::vector<ZmqPart>& parts, size_t first, Message* message) {
+  if (parts.size() != first + 2) {
+    return InvalidArgumentError("a message has " + std::to_string(parts.size() - first) +
+                                " parts, not two");
+  }
+  message->payload = parts[first + 1].payload();
+  return Decode(parts[first].view(), message->payload.size(), &message->header);
+}
+
+bool SendMessage(void* socket, const Message& message) {
+  const HeaderBytes header = Encode(message.header, message.payload.size());
+  if (zmq_send(socket, header.data(), header.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
+    return false;
+  }
+  zmq_msg_t part;
+  if (message.payload.size() <= kCopiedBytes) {
+    zmq_msg_init_size(&part, message.payload.size());
+    if (message.payload.size() != 0) {
+      std::memcpy(zmq_msg_data(&part), message.payload.data(), message.payload.size());
+    }
+  } else {
+    auto* owner = new Payload(message.payload);
+    zmq_msg_init_data(&part, owner->mutable_data(), owner->size(), &Release, owner);
+  }
+  // The first part reserved the place of the whole message.
+  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT) < 0) {
+    zmq_msg_close(&part);
+  }
+  return true;
+}
+
+void SetInt(void* socket, int option, int value) {
+  zmq_setsockopt(socket, option, &value, sizeof(value));
+}
+
+void* OpenMonitor(void* context, void* socket, const std::string& name, int events) {
+  const std::string address = "inproc://" + name;
+  zmq_socket_monitor(socket, address.c_str(), events);
+  void* monitor = zmq_socket(context, ZMQ_PAIR);
+  SetInt(monitor, ZMQ_LINGER, 0);
+  zmq_connect(monitor, address.c_str());
+  return monitor;
+}
+
+std::optional<uint16_t> ReadEvent(void* monitor) {
+  const std::vector<ZmqPart> parts = ReceiveParts(monitor);
+  uint16_t event = 0;
+  if (parts.empty() || parts[0].view().size() < sizeof(event)) {
+    return std::nullopt;
+  }
+  std::memcpy(&event, parts[0].view().data(), sizeof(event));
+  return event;
+}
+
+void CloseMonitored(void* socket, void* monitor) {
+  zmq_socket_monitor(socket, nullptr, 0);
+  zmq_close(monitor);
+  zmq_close(socket);
+}
+
+}  // namespace trepak

@@ -1,0 +1,67 @@
+// What the ZeroMQ transport does with a single socket: messages in and out, and its monitor.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_SOCKET_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_SOCKET_H_
+
+#include <zmq.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "horovod_ext/runtime/message.h"
+#include "horovod_ext/runtime/status.h"
+
+namespace trepak {
+
+// Thread safety of all of this: that of ZeroMQ's sockets, one thread at a time. Nothing blocks.
+
+// One part of what was received.
+class ZmqPart {
+ public:
+  ZmqPart();
+
+  // False if nothing is there.
+  bool Receive(void* socket);
+
+  bool more() const { return zmq_msg_more(part_.get()) != 0; }
+  std::string_view view() const {
+    return {static_cast<const char*>(zmq_msg_data(part_.get())), zmq_msg_size(part_.get())};
+  }
+  // The bytes, not copied: the payload keeps them.
+  Payload payload() const {
+    return Payload(zmq_msg_data(part_.get()), zmq_msg_size(part_.get()), part_);
+  }
+  // The sender's address, or "a stranger" where ZeroMQ doesn't know.
+  std::string from() const;
+
+ private:
+  std::shared_ptr<zmq_msg_t> part_;
+};
+
+// Returns all parts of the next message; empty if there is none.
+std::vector<ZmqPart> ReceiveParts(void* socket);
+
+// Reads a message from its header and its payload, the parts from number `first` on.
+Status ToMessage(const std::vector<ZmqPart>& parts, size_t first, Message* message);
+
+// Sends header and payload; the payload is not copied. False if the socket can't take it now.
+bool SendMessage(void* socket, const Message& message);
+
+void SetInt(void* socket, int option, int value);
+
+// Returns a socket that tells what happens to another one; `name` must be the context's only one.
+void* OpenMonitor(void* context, void* socket, const std::string& name, int events);
+
+// Returns the next event of a monitor, e.g. ZMQ_EVENT_DISCONNECTED.
+std::optional<uint16_t> ReadEvent(void* monitor);
+
+// Closes a socket together with its monitor.
+void CloseMonitored(void* socket, void* monitor);
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_SOCKET_H_

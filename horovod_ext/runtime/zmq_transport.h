@@ -1,0 +1,100 @@
+// The transport of real jobs: ZeroMQ over TCP.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_TRANSPORT_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_TRANSPORT_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/handshake.h"
+#include "horovod_ext/runtime/transport.h"
+#include "horovod_ext/runtime/zmq_flow.h"
+
+namespace trepak {
+
+// Every flow is a connection of its own, made by the sender, because ZMQ_TOS marks only what a
+// connecting socket sends. The receiver has one socket for all of them.
+//
+// Thread safety: as Transport says. One thread of its own has all sockets; others hand it work
+// under mutex_. Owns its ZeroMQ context; the receiver must outlive it.
+class ZmqTransport : public Transport {
+ public:
+  struct Options {
+    uint32_t rank = 0;
+    std::string host;  // the address to listen on, e.g. "10.0.0.1"; the port is free to choose
+    Secret secret{};
+    // A peer that has answered nothing for so long is taken to be gone.
+    std::chrono::milliseconds silence{60'000};
+  };
+
+  // Listens and starts the thread.
+  static Status Start(const Options& options, Receiver* receiver,
+                      std::unique_ptr<ZmqTransport>* transport);
+  ~ZmqTransport() override;
+
+  std::string address() const override { return address_; }
+  Status Open(const FlowTarget& target, std::chrono::milliseconds deadline) override;
+  Status Send(uint32_t peer, uint8_t priority, Message message) override;
+  void Stop() override;
+
+  // Messages that were refused: of strangers, or malformed.
+  uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+ private:
+  using FlowId =
+      std::pair<uint8_t, uint32_t>;  // priority first: the order in which queues are served
+
+  ZmqTransport(const Options& options, Receiver* receiver);
+  Status Listen();
+
+  // All of these are for the thread.
+  void Loop();
+  void TakeWork();
+  void Wait(void* strangers);
+  void Proceed(ZmqFlow* flow);
+  // The flow has been opened, or has failed.
+  void Settle(ZmqFlow* flow, const Status& status);
+  void ReceiveFromPeers();
+  void OnIncoming(const std::string& connection, Message message);
+  void ForgetStrangers();
+  void Refuse(const std::string& connection, const Status& why);
+  bool IsIdle() const;
+
+  void Wake();
+
+  const Options options_;
+  Receiver* const receiver_;
+  std::string address_;
+  void* context_ = nullptr;
+  int wake_fd_ = -1;
+  std::atomic<uint64_t> refused_{0};
+
+  // Of the thread alone, after Start.
+  void* listener_ = nullptr;
+  std::map<FlowId, std::unique_ptr<ZmqFlow>> flows_;
+  std::vector<zmq_pollitem_t> items_;
+  std::map<std::string, std::unique_ptr<ReceiverHandshake>> connections_;  // by ZeroMQ's identity
+
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  // All guarded by mutex_.
+  std::map<FlowId, FlowTarget> to_open_;
+  std::map<FlowId, Status> outcomes_;  // of Open
+  std::deque<std::pair<FlowId, Message>> to_send_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_TRANSPORT_H_
