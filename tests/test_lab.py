@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import JOB_ENVIRONMENT, WORKERS, finish, horovodrun, start
+from undisturbed import undisturbed
 
 from trepak.scripts.lab import network, state
 from trepak.scripts.lab.job import start_in_host
@@ -79,16 +80,8 @@ def lab() -> Any:
 def rates_of(
     lab: Lab, senders: list[Sender], good: Callable[[dict[str, float]], bool]
 ) -> dict[str, float]:
-    """Returns the rates of streams into w0: the first ones that are good, or the last ones.
-
-    Links of a virtual machine stand still while its host runs others, for seconds or minutes. They
-    can be disturbed for a while, but what is built wrong is never good.
-    """
-    deadline = time.monotonic() + 60
-    while True:
-        rates = measure(lab, "w0", senders, SECONDS)
-        if good(rates) or time.monotonic() > deadline:
-            return rates
+    """Returns the rates of streams into w0: the first ones that are good, or the last ones."""
+    return undisturbed(lambda: measure(lab, "w0", senders, SECONDS), good)
 
 
 def rate_of(lab: Lab, expected: float) -> float:

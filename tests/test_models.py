@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import psutil
 import pytest
+from undisturbed import undisturbed
 
 from trepak.models import profiles, zoo
 from trepak.models.emulation import Activation, EmulatedBuilder
@@ -129,14 +130,15 @@ def test_emulated_training_takes_the_accelerators_time_and_no_cpu() -> None:
     model.train_on_batch(x, y)
     expected = 8 * 3 * profiles.load("k40").milliseconds(sizes_of("vgg16").operations) / 1000
     process = psutil.Process()
-    cpu, times = sum(process.cpu_times()[:2]), []
-    for _ in range(8):
-        began = time.monotonic()
+
+    def step() -> tuple[float, float]:
+        cpu, began = sum(process.cpu_times()[:2]), time.monotonic()
         model.train_on_batch(x, y)
-        times.append(time.monotonic() - began)
-    assert sum(process.cpu_times()[:2]) - cpu < 0.3 * sum(times)
-    # The best of a few: the machine may have been busy with something else.
-    assert expected <= min(times) <= 1.05 * expected
+        return time.monotonic() - began, sum(process.cpu_times()[:2]) - cpu
+
+    took, cpu = undisturbed(step, lambda got: got[0] <= 1.05 * expected and got[1] < 0.3 * got[0])
+    assert expected <= took <= 1.05 * expected
+    assert cpu < 0.3 * took
     for ours, theirs in zip(model.trainable_weights, before, strict=True):
         assert not np.array_equal(ours.numpy(), theirs), f"{ours.path} has no gradient"
 

@@ -6,6 +6,8 @@
 #include <future>
 #include <thread>
 
+#include "horovod_ext/runtime/undisturbed.h"
+
 namespace trepak {
 namespace {
 
@@ -55,10 +57,14 @@ TEST_F(StepProbeTest, SlowRankWaitsInProportion) {
   UnevennessOptions options;
   options.slow = 3;
   unevenness_.Configure(options);
-  std::this_thread::sleep_for(milliseconds(20));
-  const auto pause = probe_.Computed();
-  EXPECT_GE(pause, milliseconds(40));
-  EXPECT_LT(pause, milliseconds(200));
+  constexpr double kLimit = 200;  // milliseconds; 60 if the sleep takes no longer than it should
+  const double pause = Undisturbed(kLimit, [&] {
+    Step(milliseconds(1), milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(20));
+    return std::chrono::duration<double, std::milli>(probe_.Computed()).count();
+  });
+  EXPECT_GE(pause, 40);
+  EXPECT_LT(pause, kLimit);
 }
 
 TEST_F(StepProbeTest, EmulatedTimeIsNotSlowedTwice) {
@@ -66,8 +72,13 @@ TEST_F(StepProbeTest, EmulatedTimeIsNotSlowedTwice) {
   UnevennessOptions options;
   options.slow = 3;
   unevenness_.Configure(options);
-  Emulate(milliseconds(300));
-  EXPECT_LT(probe_.Computed(), milliseconds(150));
+  constexpr double kLimit = 150;  // milliseconds; 600 if it were slowed twice
+  const double pause = Undisturbed(kLimit, [&] {
+    Step(milliseconds(1), milliseconds(1));
+    Emulate(milliseconds(300));
+    return std::chrono::duration<double, std::milli>(probe_.Computed()).count();
+  });
+  EXPECT_LT(pause, kLimit);
 }
 
 TEST_F(StepProbeTest, DelayIsWaitedForOnce) {

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "horovod_ext/runtime/undisturbed.h"
+
 namespace trepak {
 namespace {
 
@@ -34,21 +36,24 @@ TEST(TimerThreadTest, RunsInOrderOfTimeThenOfArrival) {
 
 TEST(TimerThreadTest, NeverRunsEarlyAndRarelyLate) {
   TimerThread timer;
-  std::vector<double> late_ms;
-  std::promise<void> last;
-  const Clock::time_point begin = Clock::now();
-  constexpr int kCallbacks = 50;
-  for (int i = 1; i <= kCallbacks; ++i) {
-    const Clock::time_point when = begin + milliseconds(2 * i);
-    timer.RunAt(when, [&, when, i] {
-      late_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - when).count());
-      if (i == kCallbacks) last.set_value();
-    });
-  }
-  last.get_future().wait();
-  std::sort(late_ms.begin(), late_ms.end());
-  EXPECT_GE(late_ms.front(), 0);
-  EXPECT_LT(late_ms[kCallbacks / 2], 2.0) << "half of the callbacks are over 2 ms late";
+  const double median = Undisturbed(2.0, [&] {
+    std::vector<double> late_ms;
+    std::promise<void> last;
+    const Clock::time_point begin = Clock::now();
+    constexpr int kCallbacks = 50;
+    for (int i = 1; i <= kCallbacks; ++i) {
+      const Clock::time_point when = begin + milliseconds(2 * i);
+      timer.RunAt(when, [&, when, i] {
+        late_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - when).count());
+        if (i == kCallbacks) last.set_value();
+      });
+    }
+    last.get_future().wait();
+    std::sort(late_ms.begin(), late_ms.end());
+    EXPECT_GE(late_ms.front(), 0);
+    return late_ms[kCallbacks / 2];
+  });
+  EXPECT_LT(median, 2.0) << "half of the callbacks are over 2 ms late";
 }
 
 TEST(TimerThreadTest, EarlierCallbackOvertakes) {

@@ -85,11 +85,11 @@ Status ZmqFlow::ReadReplies() {
 }
 
 Status ZmqFlow::ReadEvents() {
-  const std::optional<uint16_t> event = ReadEvent(monitor_);
+  const std::optional<ZmqEvent> event = ReadEvent(monitor_);
   if (!event) {
     return OkStatus();
   }
-  if (*event == ZMQ_EVENT_DISCONNECTED) {
+  if (event->kind == ZMQ_EVENT_DISCONNECTED) {
     return UnavailableError("the connection to " + Name() +
                             " was lost: its process has ended, or the network was cut");
   }

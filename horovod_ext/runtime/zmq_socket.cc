@@ -84,13 +84,14 @@ void* OpenMonitor(void* context, void* socket, const std::string& name, int even
   return monitor;
 }
 
-std::optional<uint16_t> ReadEvent(void* monitor) {
+std::optional<ZmqEvent> ReadEvent(void* monitor) {
   const std::vector<ZmqPart> parts = ReceiveParts(monitor);
-  uint16_t event = 0;
-  if (parts.empty() || parts[0].view().size() < sizeof(event)) {
+  ZmqEvent event;
+  if (parts.empty() || parts[0].view().size() < sizeof(event.kind) + sizeof(event.value)) {
     return std::nullopt;
   }
-  std::memcpy(&event, parts[0].view().data(), sizeof(event));
+  std::memcpy(&event.kind, parts[0].view().data(), sizeof(event.kind));
+  std::memcpy(&event.value, parts[0].view().data() + sizeof(event.kind), sizeof(event.value));
   return event;
 }
 

@@ -37,6 +37,8 @@ class ZmqPart {
   }
   // The sender's address, or "a stranger" where ZeroMQ doesn't know.
   std::string from() const;
+  // The file descriptor of the connection it came by.
+  int fd() const { return zmq_msg_get(part_.get(), ZMQ_SRCFD); }
 
  private:
   std::shared_ptr<zmq_msg_t> part_;
@@ -56,8 +58,13 @@ void SetInt(void* socket, int option, int value);
 // Returns a socket that tells what happens to another one; `name` must be the context's only one.
 void* OpenMonitor(void* context, void* socket, const std::string& name, int events);
 
-// Returns the next event of a monitor, e.g. ZMQ_EVENT_DISCONNECTED.
-std::optional<uint16_t> ReadEvent(void* monitor);
+struct ZmqEvent {
+  uint16_t kind = 0;   // e.g. ZMQ_EVENT_DISCONNECTED
+  int32_t value = -1;  // of a disconnection: its file descriptor
+};
+
+// Returns the next event of a monitor.
+std::optional<ZmqEvent> ReadEvent(void* monitor);
 
 // Closes a socket together with its monitor.
 void CloseMonitored(void* socket, void* monitor);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -46,7 +47,7 @@ class ZmqTransport : public Transport {
   Status Send(uint32_t peer, uint8_t priority, Message message) override;
   void Stop() override;
 
-  // Messages that were refused: of strangers, or malformed.
+  // Messages that were refused, of strangers or malformed, and connections that brought none.
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:
@@ -65,6 +66,8 @@ class ZmqTransport : public Transport {
   void Settle(ZmqFlow* flow, const Status& status);
   void ReceiveFromPeers();
   void OnIncoming(const std::string& connection, Message message);
+  // Counts connections that end without a message: what came by them was no ZeroMQ.
+  void CountStrangers(void* monitor);
   void ForgetStrangers();
   void Refuse(const std::string& connection, const Status& why);
   bool IsIdle() const;
@@ -83,6 +86,7 @@ class ZmqTransport : public Transport {
   std::map<FlowId, std::unique_ptr<ZmqFlow>> flows_;
   std::vector<zmq_pollitem_t> items_;
   std::map<std::string, std::unique_ptr<ReceiverHandshake>> connections_;  // by ZeroMQ's identity
+  std::set<int> heard_;  // file descriptors of connections that brought a message
 
   std::mutex mutex_;
   std::condition_variable opened_;

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-constexpr milliseconds kDeadline{5000};
+constexpr milliseconds kDeadline{30'000};
 
 class Collector : public Transport::Receiver {
  public:
@@ -171,7 +171,7 @@ TEST_F(ZmqTransportTest, OpeningHasADeadline) {
   const Status status = transports_[0]->Open({1, 0, 0, "tcp://127.0.0.1:1"}, milliseconds(300));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0 waited 300 ms for rank 1"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(2000));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kDeadline);
 }
 
 TEST_F(ZmqTransportTest, OtherSecretsAreRefused) {
@@ -200,18 +200,26 @@ int ConnectTo(const std::string& address) {
 TEST_F(ZmqTransportTest, StrangersBytesAreIgnoredAndCounted) {
   ASSERT_TRUE(Open().ok());
   std::mt19937 random(3);
+  std::vector<int> open;
   for (int stranger = 0; stranger < 20; ++stranger) {
     const int fd = ConnectTo(transports_[1]->address());
     std::string bytes(1 + random() % 300, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     EXPECT_GT(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
-    close(fd);
+    // A connection that is closed before ZeroMQ has read from it is gone with its bytes: half of
+    // them stay open.
+    if (stranger % 2 == 0) {
+      close(fd);
+    } else {
+      open.push_back(fd);
+    }
   }
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
-  while (transports_[1]->refused() == 0 && std::chrono::steady_clock::now() < deadline) {
+  for (const int fd : open) close(fd);
+  while (transports_[1]->refused() < 20 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(5));
   }
-  EXPECT_GT(transports_[1]->refused(), 0u);
+  EXPECT_EQ(transports_[1]->refused(), 20u);
   ASSERT_TRUE(transports_[0]->Send(1, 0, Push(9, 10)).ok());
   const std::vector<Message> got = collectors_[1].Messages(1);
   ASSERT_EQ(got.size(), 1u);
