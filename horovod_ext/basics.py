@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import horovod.tensorflow as _hvd
@@ -27,7 +28,6 @@ from horovod.tensorflow import (  # noqa: F401
     rank,
     remove_process_set,
     rocm_built,
-    shutdown,
     size,
     start_timeline,
     stop_timeline,
@@ -56,6 +56,26 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     _hvd.init(comm=comm, process_sets=process_sets)
     unevenness.apply(_hvd.rank(), _hvd.size())
     timeline.apply(_hvd.rank(), _hvd.size())
+
+
+_ends: list[Callable[[], None]] = []
+
+
+def before_shutdown(end: Callable[[], None]) -> None:
+    """Has something ended before Horovod is shut down; the latest first.
+
+    Args:
+        end: called once per shutdown; must do nothing where there is nothing to end.
+    """
+    if end not in _ends:
+        _ends.append(end)
+
+
+def shutdown() -> None:
+    """Ends what trepak runs beside Horovod, then Horovod; `init` may follow."""
+    for end in reversed(_ends):
+        end()
+    _hvd.shutdown()
 
 
 def is_elastic() -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange, step_probe
-from trepak.horovod_ext.variables import check_agreement, key
+from trepak.horovod_ext.transport import Transport
+from trepak.horovod_ext.variables import check_agreement, key, tf_variable
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class ReduceOptions:
         scale_local_gradients: divide the gradients of local variables by the size.
         device_dense: device on which dense gradients are reduced.
         device_sparse: device on which IndexedSlices are gathered.
+        transport: carries dense float32 and float64 gradients that are not compressed, of all
+            ranks; None, and all others, use Horovod's collectives.
     """
 
     op: Any = collectives.Average
@@ -41,9 +44,10 @@ class ReduceOptions:
     scale_local_gradients: bool = True
     device_dense: str = ""
     device_sparse: str = ""
+    transport: Transport | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for options that are wrong or exclude each other."""
+        """Raises ValueError or TypeError for options that are wrong or exclude each other."""
         if self.op not in (collectives.Average, collectives.Sum):
             raise ValueError("op must be Average or Sum for gradients.")
         if self.gradient_predivide_factor <= 0:
@@ -57,6 +61,14 @@ class ReduceOptions:
             )
         if isinstance(self.groups, int) and self.groups < 0:
             raise ValueError(f"groups must not be negative, got {self.groups}.")
+        if self.transport is not None and not isinstance(self.transport, Transport):
+            raise TypeError(
+                f"transport must be a trepak transport such as trepak.Geryon(), got "
+                f"{self.transport!r}."
+            )
+
+
+_KEY_BITS = 16  # of a transport's key, for the variables of one reducer
 
 
 def _kind(grad: Any) -> str:
@@ -83,6 +95,8 @@ class GradientReducer:
         GradientReducer.streams += 1
         self._local: set[Any] = set()
         self._sites: dict[tuple[Any, ...], int] = {}  # what was reduced → when it first was
+        self._agreed = False  # on the stream
+        self._keys: dict[Any, int] = {}  # of variables, for the transport
         self._turn: Any = None  # the variable by which reductions in one graph take turns
 
     def register_local(self, variable: Any) -> None:
@@ -106,7 +120,19 @@ class GradientReducer:
         """
         kept = [not self.is_local(variable) for variable in variables]
         shared = list(itertools.compress(variables, kept))
-        kinds = [_kind(grad) for grad in itertools.compress(grads, kept)]
+        return self._agree(shared, [_kind(grad) for grad in itertools.compress(grads, kept)])
+
+    def agree_on(self, variables: Sequence[Any]) -> None:
+        """Checks once that all ranks are about to apply gradients of the same variables.
+
+        A collective call, the first time.
+
+        Raises:
+            ValueError: they aren't; see `check_agreement`.
+        """
+        self._agree(variables, ["a gradient to apply"] * len(variables))
+
+    def _agree(self, shared: Sequence[Any], kinds: Sequence[str]) -> int:
         site = tuple(zip(map(key, shared), kinds, strict=True))
         if site in self._sites:
             return self._sites[site]
@@ -122,8 +148,8 @@ class GradientReducer:
                 kinds=kinds,
             )
             GradientReducer._agreed_streams = number + 1
-            if not self._sites:
-                self._stream = number
+            if not self._agreed:
+                self._stream, self._agreed = number, True
         return self._sites.setdefault(site, len(self._sites))
 
     def reduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -159,9 +185,17 @@ class GradientReducer:
                 reduced[index] = self._scaled_local(grad)
             else:
                 shared.append(index)
-        with self._in_turn() as done:
-            self._reduce_shared(reduced, shared, variables, site)
-            done.extend(reduced[index] for index in shared)
+        carried = [index for index in shared if self.is_carried(reduced[index], variables[index])]
+        if carried:
+            which = [variables[index] for index in carried]
+            self.push([reduced[index] for index in carried], which)
+            for index, variable in zip(carried, which, strict=True):
+                reduced[index] = self.deliver(variable)
+        rest = [index for index in shared if index not in set(carried)]
+        if rest:
+            with self._in_turn() as done:
+                self._reduce_shared(reduced, rest, variables, site)
+                done.extend(reduced[index] for index in rest)
 
     def _reduce_shared(
         self, reduced: list[Any], shared: list[int], variables: Sequence[Any], site: int
@@ -174,6 +208,58 @@ class GradientReducer:
         for index in shared:
             if isinstance(reduced[index], tf.IndexedSlices):
                 reduced[index] = self._gather_sparse(reduced[index], f"{site}_sparse_{index}")
+
+    def is_carried(self, grad: Any, variable: Any) -> bool:
+        """Tells whether a gradient travels by the transport, not by Horovod's collectives."""
+        options = self.options
+        return (
+            options.transport is not None
+            and grad is not None
+            and not isinstance(grad, tf.IndexedSlices)
+            and options.process_set.process_set_id == 0
+            and options.compression is collectives.Compression.none
+            and options.transport.carries(grad.dtype)
+            and hasattr(tf_variable(variable), "handle")
+        )
+
+    def _keys_of(self, variables: Sequence[Any]) -> list[int]:
+        """Returns the transport's keys of variables, which get one when they are first seen."""
+        transport = self.options.transport
+        assert transport is not None
+        if not basics.is_elastic():  # there, the state's sync() has started it
+            transport.start()
+        for variable in variables:
+            if key(variable) not in self._keys:
+                number = (self._stream << _KEY_BITS) + len(self._keys)
+                self._keys[key(variable)] = number
+                transport.register(number, variable)
+        return [self._keys[key(variable)] for variable in variables]
+
+    def push(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Sends the gradients of one step by the transport, without waiting.
+
+        Args:
+            grads: tensors that `is_carried` approves of.
+            variables: the variables that they belong to.
+        """
+        options = self.options
+        assert options.transport is not None
+        factor = options.gradient_predivide_factor
+        if factor != 1.0:
+            grads = [grad / factor for grad in grads]
+        average = options.op == collectives.Average
+        keys = self._keys_of(variables)
+        options.transport.push(keys, variables, grads, factor, average)
+
+    def deliver(self, variable: Any) -> Any:
+        """Returns a variable's gradient that was pushed last, reduced over all ranks."""
+        assert self.options.transport is not None
+        return self.options.transport.deliver(self._keys_of([variable])[0], variable)
+
+    def pending(self, variables: Sequence[Any]) -> Any:
+        """Returns which variables' gradients were pushed and not delivered; bool, [variables]."""
+        assert self.options.transport is not None
+        return self.options.transport.pending(self._keys_of(variables), variables)
 
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import socket
 from collections.abc import Sequence
@@ -12,9 +13,14 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, config, exchange
 from trepak.horovod_ext.variables import tf_variable
+from trepak.ops import engine
 from trepak.ops import parameter_server as native
 
 _SECRET_BYTES = 32
+_PATIENCE_SECONDS = 2.0
+
+_running: ServerOptions | None = None
+_variables: dict[int, tuple[str, Any, int]] = {}  # by key: label, dtype, elements
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class ServerOptions:
         slice_elements: pieces of a variable with more elements are cut; 0 cuts nothing.
         fixed_order: sum in the order of ranks, so that the same gradients give the same bits.
         dscp: what marks the packets of each priority, 0 to 63, the highest first.
+        pull_seed: ask for the sums when a step has pushed all its gradients, in an order drawn with
+            this seed, as TensorFlow's own servers are asked; None asks with each push.
     """
 
     servers: Sequence[int] | None = None
@@ -34,6 +42,7 @@ class ServerOptions:
     slice_elements: int = 1024 * 1024
     fixed_order: bool = False
     dscp: Sequence[int] = (46, 0)
+    pull_seed: int | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that are wrong."""
@@ -71,15 +80,23 @@ def reachable_address() -> str:
 def start(options: ServerOptions) -> None:
     """Starts this rank's share of the servers, and connects it with all others'.
 
-    A collective call.
+    A collective call; it does nothing if they run already.
 
     Args:
         options: the same on all ranks.
 
     Raises:
-        ValueError: the servers are no ranks of this job.
+        ValueError: the servers are no ranks of this job, or others than those that run.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
+    global _running
+    if _running is not None:
+        if _running != options:
+            raise ValueError(
+                f"this job's parameter servers run with {_running}: all that uses them must have "
+                f"the same options, not {options}."
+            )
+        return
     rank, size = basics.rank(), basics.size()
     servers = list(range(size)) if options.servers is None else list(options.servers)
     wrong = [server for server in servers if not 0 <= server < size]
@@ -87,8 +104,8 @@ def start(options: ServerOptions) -> None:
         raise ValueError(f"there is no rank {wrong[0]}: this job has {size} ranks, from 0 on.")
     host = reachable_address()
     drawn = exchange.gather(secrets.token_hex(_SECRET_BYTES) if rank == 0 else "", "the secret")
-    addresses = native.start_engine(
-        native.EngineOptions(
+    addresses = engine.start_engine(
+        engine.EngineOptions(
             rank=rank,
             size=size,
             host=host,
@@ -101,29 +118,51 @@ def start(options: ServerOptions) -> None:
             deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
         )
     )
+    _running = options
+    basics.before_shutdown(_end)
+    atexit.register(_end)
     theirs = exchange.gather(list(addresses), "the servers' addresses")
-    native.connect_engine([server for server, _ in theirs], [client for _, client in theirs])
+    engine.connect_engine([server for server, _ in theirs], [client for _, client in theirs])
+    for key, (label, dtype, elements) in _variables.items():  # of servers that ran before
+        native.register_variable(key, label, dtype, elements)
 
 
 def stop() -> None:
     """Ends this rank's share; what waits for it fails. A collective call: nobody leaves early."""
     exchange.gather(None, "the end of the servers")
-    native.stop_engine()
+    _end()
 
 
-def register(key: int, variable: Any) -> None:
-    """Makes a variable known to the servers.
+def _end() -> None:
+    """Ends this rank's share, with a little time for the others to end theirs."""
+    global _running
+    if _running is not None:
+        _running = None
+        engine.stop_engine(_PATIENCE_SECONDS)
+
+
+def register(key: int, variable: Any) -> str:
+    """Makes a variable known to the servers, also to those that are started later.
 
     Args:
         key: its number, the same on all ranks.
         variable: a Keras or TensorFlow variable of float32 or float64.
+
+    Returns:
+        Its label, which no other variable has.
     """
     value = tf_variable(variable)
-    name = getattr(variable, "path", None) or value.name
-    native.register_variable(key, name, value.dtype, value.shape.num_elements())
+    path = getattr(variable, "path", None) or value.name
+    taken = {label for known, (label, _, _) in _variables.items() if known != key}
+    label = path if path not in taken else f"{path} ({key})"
+    facts = (label, value.dtype, value.shape.num_elements())
+    if _running is not None:
+        native.register_variable(key, *facts)
+    _variables[key] = facts
+    return label
 
 
-def push(key: int, variable: Any, gradient: Any, factor: float) -> None:
+def push(key: int, variable: Any, gradient: Any, factor: float, average: bool = False) -> None:
     """Pushes this rank's gradient of a variable, without waiting.
 
     Args:
@@ -131,10 +170,37 @@ def push(key: int, variable: Any, gradient: Any, factor: float) -> None:
         variable: the same.
         gradient: a tensor like the variable.
         factor: what the sum over all ranks is multiplied with.
+        average: divide it by the number of ranks, too.
     """
-    value = tf_variable(variable)
-    name = getattr(variable, "path", None) or value.name
-    native.push_gradient(value.handle, gradient, key, name, factor)
+    pull = _running is None or _running.pull_seed is None
+    native.push_gradient(
+        tf_variable(variable).handle, gradient, key, _variables[key][0], factor, average, pull
+    )
+
+
+def commit(keys: Sequence[int], variables: Sequence[Any]) -> None:
+    """Says that a training step has pushed all it pushes.
+
+    Args:
+        keys: what `register` was given.
+        variables: the same.
+    """
+    labels = [_variables[key][0] for key in keys]
+    seed = None if _running is None else _running.pull_seed
+    native.commit_step([tf_variable(variable).handle for variable in variables], keys, labels, seed)
+
+
+def pending(keys: Sequence[int], variables: Sequence[Any]) -> tf.Tensor:
+    """Returns which gradients were pushed and not delivered; bool, [variables].
+
+    Args:
+        keys: what `register` was given.
+        variables: the same.
+
+    Raises:
+        HorovodInternalError: a step was interrupted after it had pushed some of its gradients.
+    """
+    return native.pending_gradients([tf_variable(variable).handle for variable in variables], keys)
 
 
 def deliver(key: int, variable: Any) -> tf.Tensor:

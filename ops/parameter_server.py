@@ -1,106 +1,19 @@
-"""The native engine: this process's parameter server, and the gradients that go through it."""
+"""The gradients that go through the native engine's parameter servers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from trepak.ops.loader import load
 
 __all__ = [
-    "EngineOptions",
-    "connect_engine",
+    "commit_step",
     "deliver_gradient",
+    "pending_gradients",
     "push_gradient",
     "register_variable",
-    "start_engine",
-    "stop_engine",
 ]
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """How the engine of one process runs; but for `host`, the same on all ranks.
-
-    Attributes:
-        rank: this process's.
-        size: number of ranks.
-        host: an address of this machine that the other ranks can reach.
-        secret: 32 bytes that only this job knows.
-        servers: ranks that run a parameter server.
-        split: split every variable evenly over the servers; otherwise whole ones go round robin.
-        slice_elements: pieces with more elements are cut; 0 cuts nothing.
-        fixed_order: sum in the order of ranks, so that the same gradients give the same bits.
-        dscp: what marks the packets of each priority, 0 to 63, the highest first.
-        deadline_seconds: of every wait.
-    """
-
-    rank: int
-    size: int
-    host: str
-    secret: bytes = field(repr=False)
-    servers: Sequence[int]
-    split: bool = True
-    slice_elements: int = 1024 * 1024
-    fixed_order: bool = False
-    dscp: Sequence[int] = (46, 0)
-    deadline_seconds: float = 60.0
-
-
-def start_engine(options: EngineOptions) -> tuple[str, str]:
-    """Starts the engine; it listens for other ranks' flows.
-
-    Returns:
-        The address of this rank's server, empty if it is none, and that of its client.
-
-    Raises:
-        tf.errors.UnknownError: the address can't be listened at, or the engine runs already.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        server, client = (
-            load()
-            .trepak_engine_start(
-                secret=tf.constant(options.secret),
-                rank=options.rank,
-                size=options.size,
-                host=options.host,
-                deadline_milliseconds=round(1000 * options.deadline_seconds),
-                servers=list(options.servers),
-                split=options.split,
-                slice_elements=options.slice_elements,
-                fixed_order=options.fixed_order,
-                dscp=list(options.dscp),
-            )
-            .numpy()
-        )
-    return server.decode(), client.decode()
-
-
-def connect_engine(servers: Sequence[str], clients: Sequence[str]) -> None:
-    """Opens this rank's flows.
-
-    Args:
-        servers: by rank, the address of its server; empty where there is none.
-        clients: by rank, the address of its client.
-
-    Raises:
-        tf.errors.UnknownError: a rank did not answer in time, or is not of this job.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_engine_connect(tf.constant(list(servers)), tf.constant(list(clients)))
-
-
-def stop_engine() -> None:
-    """Ends the engine's threads and flows; what waits for it fails. Without one, does nothing."""
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_engine_stop()
 
 
 def register_variable(key: int, label: str, dtype: Any, elements: int) -> None:
@@ -123,7 +36,15 @@ def register_variable(key: int, label: str, dtype: Any, elements: int) -> None:
         )
 
 
-def push_gradient(handle: Any, gradient: Any, key: int, label: str, factor: float) -> Any:
+def push_gradient(
+    handle: Any,
+    gradient: Any,
+    key: int,
+    label: str,
+    factor: float = 1.0,
+    average: bool = False,
+    pull: bool = True,
+) -> Any:
     """Pushes a gradient to the parameter servers, without waiting.
 
     Args:
@@ -132,8 +53,12 @@ def push_gradient(handle: Any, gradient: Any, key: int, label: str, factor: floa
         key: what `register_variable` was given.
         label: what `register_variable` was given; its place in the network decides the priority.
         factor: what the sum over all ranks is multiplied with.
+        average: divide it by the number of ranks, too.
+        pull: ask for the sum at once; otherwise `commit_step` must.
     """
-    return load().trepak_push_gradient(handle, gradient, key=key, label=label, factor=factor)
+    return load().trepak_push_gradient(
+        handle, gradient, key=key, label=label, factor=factor, average=average, pull=pull
+    )
 
 
 def deliver_gradient(handle: Any, key: int, dtype: Any, shape: Sequence[int]) -> Any:
@@ -146,3 +71,36 @@ def deliver_gradient(handle: Any, key: int, dtype: Any, shape: Sequence[int]) ->
         shape: of the variable.
     """
     return load().trepak_deliver_gradient(handle, key=key, T=dtype, shape=list(shape))
+
+
+def commit_step(
+    handles: Sequence[Any],
+    keys: Sequence[int],
+    labels: Sequence[str],
+    pull_seed: int | None = None,
+) -> Any:
+    """Says that a training step has pushed the gradients of all these variables.
+
+    Args:
+        handles: the variables' resource handles.
+        keys: what `register_variable` was given.
+        labels: what `register_variable` was given.
+        pull_seed: ask for the sums now, in an order drawn anew in each step with this seed.
+    """
+    pull = pull_seed is not None
+    return load().trepak_commit_step(
+        handles, keys=list(keys), labels=list(labels), pull=pull, seed=pull_seed or 0
+    )
+
+
+def pending_gradients(handles: Sequence[Any], keys: Sequence[int]) -> Any:
+    """Returns which variables' gradients were pushed and not delivered yet: bool, [variables].
+
+    Args:
+        handles: the variables' resource handles.
+        keys: what `register_variable` was given.
+
+    Raises:
+        HorovodInternalError: some were pushed by a step that did not come to its end.
+    """
+    return load().trepak_pending_gradients(handles, keys=list(keys))

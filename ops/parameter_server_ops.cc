@@ -1,13 +1,16 @@
-// The native engine's ops: start and stop, and the gradients that go through its parameter servers.
+// The gradients that go through the native engine's parameter servers.
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "horovod_ext/runtime/engine.h"
+#include "ops/engine_ops.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -15,39 +18,6 @@
 
 namespace trepak {
 namespace {
-
-absl::Status NoOutputs(tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); }
-
-REGISTER_OP("TrepakEngineStart")
-    .Input("secret: string")
-    .Output("addresses: string")
-    .Attr("rank: int")
-    .Attr("size: int")
-    .Attr("host: string")
-    .Attr("deadline_milliseconds: int")
-    .Attr("servers: list(int)")
-    .Attr("split: bool")
-    .Attr("slice_elements: int")
-    .Attr("fixed_order: bool")
-    .Attr("dscp: list(int)")
-    .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(2));
-      return absl::OkStatus();
-    })
-    .Doc("Starts the engine. addresses: [2], of this rank's server, or empty, and of its client.");
-
-REGISTER_OP("TrepakEngineConnect")
-    .Input("servers: string")
-    .Input("clients: string")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Opens this rank's flows; the addresses are by rank.");
-
-REGISTER_OP("TrepakEngineStop")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Ends the engine's threads and flows; what waits fails.");
 
 REGISTER_OP("TrepakRegisterVariable")
     .Attr("key: int")
@@ -64,15 +34,19 @@ REGISTER_OP("TrepakPushGradient")
     .Attr("key: int")
     .Attr("label: string")
     .Attr("factor: float")
+    .Attr("average: bool")
+    .Attr("pull: bool")
     .Attr("T: {float, double}")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc(R"doc(
-Pushes a gradient to the parameter servers and asks for the sum; does not wait.
+Pushes a gradient to the parameter servers; does not wait.
 
 variable: whose gradient it is. The op does not touch it: it orders the op among others that do.
 key: what TrepakRegisterVariable made known.
 factor: what the sum is multiplied with.
+average: divide the sum by the number of ranks, too.
+pull: ask for the sum at once; otherwise TrepakCommitStep must.
 )doc");
 
 REGISTER_OP("TrepakDeliverGradient")
@@ -85,74 +59,32 @@ REGISTER_OP("TrepakDeliverGradient")
     .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
     .Doc("Waits for the sum of the gradients that were pushed last, times the factor.");
 
-absl::Status ToFlowError(const Status& status) {
-  // Of the one code that the Python side turns into HorovodInternalError.
-  return status.ok() ? absl::OkStatus()
-                     : absl::UnknownError("trepak's flows: " + std::string(status.message()));
-}
+REGISTER_OP("TrepakCommitStep")
+    .Input("variables: num_variables * resource")
+    .Attr("num_variables: int >= 1")
+    .Attr("keys: list(int)")
+    .Attr("labels: list(string)")
+    .Attr("pull: bool")
+    .Attr("seed: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc(R"doc(
+Says that a training step has pushed the gradients of all these variables.
 
-std::vector<std::string> Strings(const tensorflow::Tensor& tensor) {
-  const auto values = tensor.flat<tensorflow::tstring>();
-  std::vector<std::string> strings;
-  for (int64_t i = 0; i < values.size(); ++i) {
-    strings.emplace_back(values(i));
-  }
-  return strings;
-}
+pull: ask for their sums now, in an order that is drawn anew each time, with `seed`.
+)doc");
 
-class EngineStartOp : public tensorflow::OpKernel {
- public:
-  explicit EngineStartOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
-    int rank = 0;
-    int size = 0;
-    int64_t deadline = 0;
-    std::vector<int> servers;
-    OP_REQUIRES_OK(context, context->GetAttr("rank", &rank));
-    OP_REQUIRES_OK(context, context->GetAttr("size", &size));
-    OP_REQUIRES_OK(context, context->GetAttr("host", &options_.host));
-    OP_REQUIRES_OK(context, context->GetAttr("deadline_milliseconds", &deadline));
-    OP_REQUIRES_OK(context, context->GetAttr("servers", &servers));
-    OP_REQUIRES_OK(context, context->GetAttr("split", &options_.partition.split));
-    OP_REQUIRES_OK(context, context->GetAttr("slice_elements", &options_.partition.slice_elements));
-    OP_REQUIRES_OK(context, context->GetAttr("fixed_order", &options_.fixed_order));
-    OP_REQUIRES_OK(context, context->GetAttr("dscp", &options_.dscp));
-    options_.rank = static_cast<uint32_t>(rank);
-    options_.size = static_cast<uint32_t>(size);
-    options_.deadline = std::chrono::milliseconds(deadline);
-    options_.partition.servers.assign(servers.begin(), servers.end());
-  }
-
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const std::vector<std::string> secret = Strings(context->input(0));
-    OP_REQUIRES(context, secret.size() == 1 && secret[0].size() == options_.secret.size(),
-                absl::InvalidArgumentError("the secret must be one string of 32 bytes"));
-    Engine::Options options = options_;
-    std::copy(secret[0].begin(), secret[0].end(), options.secret.begin());
-    OP_REQUIRES_OK(context, ToFlowError(Engine::Global().Start(options)));
-    tensorflow::Tensor* addresses = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));
-    addresses->vec<tensorflow::tstring>()(0) = Engine::Global().server_address();
-    addresses->vec<tensorflow::tstring>()(1) = Engine::Global().client_address();
-  }
-
- private:
-  Engine::Options options_;
-};
-
-class EngineConnectOp : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, ToFlowError(Engine::Global().Connect(Strings(context->input(0)),
-                                                                 Strings(context->input(1)))));
-  }
-};
-
-class EngineStopOp : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext*) override { Engine::Global().Stop(); }
-};
+REGISTER_OP("TrepakPendingGradients")
+    .Input("variables: num_variables * resource")
+    .Output("pending: bool")
+    .Attr("num_variables: int >= 1")
+    .Attr("keys: list(int)")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(context->num_inputs()));
+      return absl::OkStatus();
+    })
+    .Doc("Says which variables' gradients were pushed and not delivered; fails for half a step.");
 
 std::shared_ptr<ParameterClient> FindClient(Status* status) {
   std::shared_ptr<ParameterClient> client = Engine::Global().client();
@@ -197,6 +129,8 @@ class PushGradientOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("key", &key_));
     OP_REQUIRES_OK(context, context->GetAttr("label", &label_));
     OP_REQUIRES_OK(context, context->GetAttr("factor", &factor_));
+    OP_REQUIRES_OK(context, context->GetAttr("average", &average_));
+    OP_REQUIRES_OK(context, context->GetAttr("pull", &pull_));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
@@ -209,7 +143,8 @@ class PushGradientOp : public tensorflow::OpKernel {
       const size_t size = gradient->TotalBytes();
       const uint8_t priority = Engine::Global().map_table().PriorityOf(label_);
       status = client->Push(static_cast<uint32_t>(key_), priority,
-                            Payload(data, size, std::move(gradient)), factor_);
+                            Payload(data, size, std::move(gradient)),
+                            average_ ? factor_ / Engine::Global().size() : factor_, pull_);
     }
     OP_REQUIRES_OK(context, ToFlowError(status));
   }
@@ -218,6 +153,8 @@ class PushGradientOp : public tensorflow::OpKernel {
   int key_ = 0;
   std::string label_;
   float factor_ = 1.0F;
+  bool average_ = false;
+  bool pull_ = true;
 };
 
 // Lets a tensor live in a payload's memory.
@@ -249,15 +186,27 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
     Status status;
     const std::shared_ptr<ParameterClient> client = FindClient(&status);
     OP_REQUIRES_OK_ASYNC(context, ToFlowError(status), done);
-    client->Deliver(static_cast<uint32_t>(key_),
-                    [this, context, done = std::move(done)](const Status& error, Payload result) {
-                      if (error.ok()) {
-                        SetOutput(context, std::move(result));
-                      } else {
-                        context->SetStatus(ToFlowError(error));
-                      }
-                      done();
-                    });
+    // If another op of the step fails, nobody wants the gradient any more.
+    tensorflow::CancellationManager* const cancellation = context->cancellation_manager();
+    const tensorflow::CancellationToken token = cancellation->get_cancellation_token();
+    const auto key = static_cast<uint32_t>(key_);
+    if (!cancellation->RegisterCallback(token, [client, key] { client->CancelDeliver(key); })) {
+      context->SetStatus(absl::CancelledError("the step was cancelled"));
+      done();
+      return;
+    }
+    client->Deliver(
+        key, [this, context, cancellation, token, done](const Status& error, Payload result) {
+          cancellation->TryDeregisterCallback(token);
+          if (error.ok()) {
+            SetOutput(context, std::move(result));
+          } else {
+            context->SetStatus(error.code() == StatusCode::kCancelled
+                                   ? absl::CancelledError(std::string(error.message()))
+                                   : ToFlowError(error));
+          }
+          done();
+        });
   }
 
  private:
@@ -276,10 +225,87 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
   tensorflow::TensorShape shape_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("TrepakEngineStart").Device(tensorflow::DEVICE_CPU), EngineStartOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakEngineConnect").Device(tensorflow::DEVICE_CPU),
-                        EngineConnectOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakEngineStop").Device(tensorflow::DEVICE_CPU), EngineStopOp);
+std::vector<uint32_t> KeysOf(tensorflow::OpKernelConstruction* context) {
+  std::vector<int> keys;
+  const absl::Status status = context->GetAttr("keys", &keys);
+  if (status.ok() && static_cast<int>(keys.size()) != context->num_inputs()) {
+    context->CtxFailure(absl::InvalidArgumentError("there must be one key per variable"));
+  }
+  return std::vector<uint32_t>(keys.begin(), keys.end());
+}
+
+class CommitStepOp : public tensorflow::OpKernel {
+ public:
+  explicit CommitStepOp(tensorflow::OpKernelConstruction* context)
+      : OpKernel(context), keys_(KeysOf(context)) {
+    int64_t seed = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("labels", &labels_));
+    OP_REQUIRES_OK(context, context->GetAttr("pull", &pull_));
+    OP_REQUIRES_OK(context, context->GetAttr("seed", &seed));
+    OP_REQUIRES(context, labels_.size() == keys_.size(),
+                absl::InvalidArgumentError("there must be one label per variable"));
+    random_.seed(static_cast<uint32_t>(seed));
+    order_.resize(keys_.size());
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    Status status;
+    const std::shared_ptr<ParameterClient> client = FindClient(&status);
+    if (client != nullptr) {
+      status = client->CommitStep(keys_);
+    }
+    if (status.ok() && pull_) {
+      status = PullAll(client.get());
+    }
+    OP_REQUIRES_OK(context, ToFlowError(status));
+  }
+
+ private:
+  Status PullAll(ParameterClient* client) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::shuffle(order_.begin(), order_.end(), random_);
+    for (const size_t i : order_) {
+      const uint8_t priority = Engine::Global().map_table().PriorityOf(labels_[i]);
+      TREPAK_RETURN_IF_ERROR(client->Pull(keys_[i], priority));
+    }
+    return OkStatus();
+  }
+
+  const std::vector<uint32_t> keys_;
+  std::vector<std::string> labels_;
+  bool pull_ = false;
+  std::mutex mutex_;
+  std::mt19937 random_;        // Guarded by mutex_.
+  std::vector<size_t> order_;  // Guarded by mutex_.
+};
+
+class PendingGradientsOp : public tensorflow::OpKernel {
+ public:
+  explicit PendingGradientsOp(tensorflow::OpKernelConstruction* context)
+      : OpKernel(context), keys_(KeysOf(context)) {}
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    Status status;
+    std::vector<bool> pending(keys_.size(), false);
+    const std::shared_ptr<ParameterClient> client = Engine::Global().client();
+    if (client != nullptr) {  // otherwise nothing can be pending
+      status = client->Pending(keys_, &pending);
+    }
+    OP_REQUIRES_OK(context, ToFlowError(status));
+    tensorflow::Tensor* output = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, {static_cast<int64_t>(keys_.size())}, &output));
+    std::copy(pending.begin(), pending.end(), output->vec<bool>().data());
+  }
+
+ private:
+  const std::vector<uint32_t> keys_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakCommitStep").Device(tensorflow::DEVICE_CPU), CommitStepOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakPendingGradients").Device(tensorflow::DEVICE_CPU),
+                        PendingGradientsOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakRegisterVariable").Device(tensorflow::DEVICE_CPU),
                         RegisterVariableOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakPushGradient").Device(tensorflow::DEVICE_CPU), PushGradientOp);

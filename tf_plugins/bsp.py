@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.tf_plugins.sync import SyncModel
@@ -16,6 +16,8 @@ class BSP(SyncModel):
 
     n ranks with batches of b samples take the same steps as one process with batches of n·b.
     """
+
+    overlaps: ClassVar[bool] = True
 
     def combine(
         self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]

@@ -12,6 +12,7 @@ from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
 from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.bsp import BSP
 from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
+from trepak.tf_plugins.overlapped_step import OverlappedStep
 from trepak.tf_plugins.sync import SyncModel
 from trepak.tf_plugins.tracing import reject_xla
 
@@ -30,6 +31,7 @@ class Distribution:
         self.accumulator = GradientAccumulator(passes, mean) if passes > 1 else None
         # True while a LossScaleOptimizer, which has reduced, has the optimizer inside it apply.
         self.delegating = False
+        self.overlap = OverlappedStep(self)
         # Graph and variables of gradients that compute_gradients() has reduced.
         self.computed: Any = None
 
@@ -86,12 +88,36 @@ class DistributedMixin:
         variables = list(variables)
         if len(grads) != len(variables):
             raise ValueError(f"got {len(grads)} gradients for {len(variables)} variables.")
+        self.ensure_built(variables)
+        return variables
+
+    def ensure_built(self, variables: Sequence[Any]) -> None:
+        """Builds the optimizer for these variables, unless it is built."""
         if not self.built:  # type: ignore[attr-defined]
             with keras.name_scope(self.name):  # type: ignore[attr-defined]
                 self.build(variables)  # type: ignore[attr-defined]
-        return variables
+
+    @tf.autograph.experimental.do_not_convert
+    def begin_step(self) -> None:
+        """Opens a step of a custom loop: call it first in the function that holds the step.
+
+        Applies the gradients that the step before has pushed, each when it has come; this step's
+        own are then pushed only. So the transfer of one layer's gradients overlaps the computing of
+        others. `flush()` applies what is left.
+
+        Raises:
+            ValueError: the optimizer is not built.
+        """
+        self._trepak.overlap.begin(self)
+
+    def flush(self) -> None:
+        """Applies gradients that were pushed and wait for the next step; a collective call."""
+        self._trepak.overlap.flush(self)
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
+        if self._trepak.overlap.takes(grads, variables):
+            self._trepak.overlap.push(self, grads, variables)
+            return
         if not self._keras_accumulates():
             grads = self._trepak.combine(grads, variables)
         self._apply_plainly(grads, variables)
@@ -126,11 +152,17 @@ class DistributedMixin:
 
         Adam's bias correction and the like depend on the latter: n summed passes are one step.
         """
+        if self._trepak.overlap.iterations is not None:
+            return self._trepak.overlap.iterations
         passes = super().iterations  # type: ignore[misc]
         accumulator = self._trepak.accumulator
         if accumulator is not None and accumulator.ending_step:
             return keras.ops.floor_divide(passes, accumulator.passes)
         return passes
+
+    def _get_current_learning_rate(self) -> Any:
+        rate = self._trepak.overlap.learning_rate
+        return super()._get_current_learning_rate() if rate is None else rate  # type: ignore[misc]
 
     @tf.autograph.experimental.do_not_convert
     def compute_gradients(

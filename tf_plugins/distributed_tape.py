@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives
 from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
+from trepak.horovod_ext.transport import Transport
 from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.tracing import reject_xla
 
@@ -83,6 +84,7 @@ def DistributedGradientTape(  # noqa: N802  (Horovod's name)
     groups: Any = None,
     process_set: basics.ProcessSet = basics.global_process_set,
     scale_local_gradients: bool = True,
+    transport: Transport | None = None,
 ) -> Any:
     """Makes a tape reduce its gradients over all ranks; the options are those of ReduceOptions.
 
@@ -98,6 +100,7 @@ def DistributedGradientTape(  # noqa: N802  (Horovod's name)
         groups: see `ReduceOptions`.
         process_set: see `ReduceOptions`.
         scale_local_gradients: see `ReduceOptions`.
+        transport: see `ReduceOptions`.
 
     Raises:
         ValueError: options that are wrong or exclude each other.
@@ -112,6 +115,7 @@ def DistributedGradientTape(  # noqa: N802  (Horovod's name)
         scale_local_gradients=scale_local_gradients,
         device_dense=device_dense,
         device_sparse=device_sparse,
+        transport=transport,
     )
     cls = type(gradtape)
     attributes = {"_options": options, "_local": [], "__doc__": cls.__doc__}
@@ -150,6 +154,7 @@ def PartialDistributedGradientTape(  # noqa: N802  (Horovod's name)
     process_set: basics.ProcessSet = basics.global_process_set,
     local_layers: Any = None,
     scale_local_gradients: bool = True,
+    transport: Transport | None = None,
 ) -> Any:
     """Makes a tape reduce all gradients but those of some layers, which stay local.
 
@@ -166,6 +171,7 @@ def PartialDistributedGradientTape(  # noqa: N802  (Horovod's name)
         process_set: see there.
         local_layers: a Keras layer or a list of them.
         scale_local_gradients: see there.
+        transport: see there.
 
     Raises:
         ValueError: `local_layers` holds something else, or options that exclude each other.
@@ -182,6 +188,7 @@ def PartialDistributedGradientTape(  # noqa: N802  (Horovod's name)
         groups,
         process_set,
         scale_local_gradients,
+        transport,
     )
     for variable in local_variables(local_layers):
         tape.register_local_source(variable)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 
 
 class SyncModel(abc.ABC):
-    """Decides what becomes of the gradients of one step; passed as `sync=` to an optimizer."""
+    """Decides what becomes of the gradients of one step; passed as `sync=` to an optimizer.
+
+    Attributes:
+        overlaps: whether gradients may be applied at the beginning of the next step, where the
+            transport lets their transfer overlap it.
+    """
+
+    overlaps: ClassVar[bool] = False
 
     @abc.abstractmethod
     def combine(

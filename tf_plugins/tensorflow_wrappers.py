@@ -8,6 +8,7 @@ import horovod.tensorflow as _hvd
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives
+from trepak.horovod_ext.transport import Transport
 from trepak.tf_plugins import wrappers
 from trepak.tf_plugins.sync import SyncModel
 
@@ -29,6 +30,7 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
     process_set: basics.ProcessSet = basics.global_process_set,
     scale_local_gradients: bool = True,
     sync: SyncModel | None = None,
+    transport: Transport | None = None,
 ) -> Any:
     """Makes an optimizer apply gradients reduced over all ranks.
 
@@ -50,9 +52,10 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
         process_set: see there.
         scale_local_gradients: see there.
         sync: see there; Keras 3 optimizers only.
+        transport: see there; Keras 3 optimizers only.
 
     Raises:
-        TypeError: neither kind of optimizer, or no sync model.
+        TypeError: neither kind of optimizer, no sync model, or no transport.
         ValueError: options that are wrong or exclude each other.
     """
     options = dict(
@@ -71,7 +74,9 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
         scale_local_gradients=scale_local_gradients,
     )
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        if sync is not None:
-            raise ValueError("sync= works with Keras 3 optimizers, not with tf.compat.v1.train's.")
+        if sync is not None or transport is not None:
+            raise ValueError(
+                "sync= and transport= work with Keras 3 optimizers, not with tf.compat.v1.train's."
+            )
         return _hvd.DistributedOptimizer(optimizer, use_locking=use_locking, **options)
-    return wrappers.DistributedOptimizer(optimizer, sync=sync, **options)
+    return wrappers.DistributedOptimizer(optimizer, sync=sync, transport=transport, **options)

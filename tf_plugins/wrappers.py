@@ -7,6 +7,7 @@ from typing import Any
 
 from trepak.horovod_ext import basics, collectives
 from trepak.horovod_ext.gradient_reducer import ReduceOptions
+from trepak.horovod_ext.transport import Transport
 from trepak.tf_plugins.distributed_optimizer import distribute
 from trepak.tf_plugins.distributed_tape import local_variables
 from trepak.tf_plugins.sync import SyncModel
@@ -28,6 +29,7 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
     process_set: basics.ProcessSet = basics.global_process_set,
     scale_local_gradients: bool = True,
     sync: SyncModel | None = None,
+    transport: Transport | None = None,
 ) -> Any:
     """Makes a Keras 3 optimizer apply gradients reduced over all ranks.
 
@@ -49,9 +51,10 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
         process_set: see `ReduceOptions`.
         scale_local_gradients: see `ReduceOptions`.
         sync: when ranks synchronize; `BSP()` by default.
+        transport: how gradients travel, e.g. `Geryon()`; Horovod's collectives by default.
 
     Raises:
-        TypeError: not a Keras 3 optimizer, or no sync model.
+        TypeError: not a Keras 3 optimizer, no sync model, or no transport.
         ValueError: options that are wrong or exclude each other.
     """
     if num_groups:
@@ -66,6 +69,7 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
         scale_local_gradients=scale_local_gradients,
         device_dense=device_dense,
         device_sparse=device_sparse,
+        transport=transport,
     )
     return distribute(
         optimizer, name, options, backward_passes_per_step, average_aggregated_gradients, sync

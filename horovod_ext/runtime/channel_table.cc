@@ -39,6 +39,20 @@ void ChannelTable::Broadcast(const Message& message) const {
   }
 }
 
+void ChannelTable::BroadcastOnAll(const Message& message) const {
+  for (const auto& [id, flow] : flows_) {
+    [[maybe_unused]] const Status status = flow->Send(message);
+  }
+}
+
+std::set<uint32_t> ChannelTable::Peers() const {
+  std::set<uint32_t> peers;
+  for (const auto& [id, flow] : flows_) {
+    peers.insert(id.first);
+  }
+  return peers;
+}
+
 std::vector<uint64_t> ChannelTable::BytesByPriority() const {
   std::vector<uint64_t> bytes(priorities_, 0);
   for (const auto& [id, flow] : flows_) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,14 @@ class ChannelTable {
   // A message to everybody, on the flows of the highest priority. Flows that have failed are left
   // out.
   void Broadcast(const Message& message) const;
+
+  // The same on the flows of all priorities: it arrives behind all that was sent before.
+  void BroadcastOnAll(const Message& message) const;
+
+  size_t priorities() const { return priorities_; }
+
+  // The ranks to which flows lead.
+  std::set<uint32_t> Peers() const;
 
   // By priority, bytes of payloads sent to other ranks.
   std::vector<uint64_t> BytesByPriority() const;

@@ -1,9 +1,13 @@
 #include "horovod_ext/runtime/endpoint.h"
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 
 namespace trepak {
 namespace {
+
+constexpr std::chrono::milliseconds kLastWords{300};
 
 Payload TextPayload(std::string_view text) {
   Payload payload = Payload::Allocate(text.size());
@@ -23,6 +27,39 @@ Status Endpoint::Connect(const std::vector<std::string>& addresses, const std::v
   return error();
 }
 
+void Endpoint::Leave() {
+  if (connected_.load(std::memory_order_acquire) && error().ok()) {
+    Message farewell;
+    farewell.header.kind = MessageKind::kLeave;
+    channels_.BroadcastOnAll(farewell);
+  }
+}
+
+void Endpoint::WaitUntilAllHaveLeft(Clock::time_point deadline) {
+  if (!connected_.load(std::memory_order_acquire)) {
+    return;
+  }
+  const std::set<uint32_t> peers = channels_.Peers();
+  std::unique_lock<std::mutex> lock(mutex_);
+  left_.wait_until(lock, deadline, [&] {
+    const auto has_left = [&](uint32_t peer) {
+      const auto found = farewells_.find(peer);
+      return found != farewells_.end() && found->second >= channels_.priorities();
+    };
+    return !error().ok() || std::all_of(peers.begin(), peers.end(), has_left);
+  });
+}
+
+bool Endpoint::HasLeft(uint32_t peer) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = farewells_.find(peer);
+  return found != farewells_.end() && found->second >= channels_.priorities();
+}
+
+void Endpoint::OnFailure(uint32_t peer, const Status& status) {
+  lost_.try_emplace(peer, status, Clock::now());
+}
+
 void Endpoint::Stop() {
   if (transport_ != nullptr) {
     transport_->Stop();
@@ -40,7 +77,11 @@ void Endpoint::OnMessage(Message message) {
     return;
   }
   Status status = sequences_.Check(message.header);
-  if (status.ok()) {
+  if (status.ok() && message.header.kind == MessageKind::kLeave) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++farewells_[message.header.sender];
+    left_.notify_all();
+  } else if (status.ok()) {
     status = Handle(std::move(message));
   }
   if (!status.ok()) {
@@ -54,7 +95,14 @@ void Endpoint::OnTick() {
     Failed(status);
     return;
   }
-  status = Tick(Clock::now());
+  const Clock::time_point now = Clock::now();
+  for (const auto& [peer, lost] : lost_) {
+    if (now - lost.second >= kLastWords && !HasLeft(peer)) {
+      Fail(lost.first);
+      return;
+    }
+  }
+  status = Tick(now);
   if (!status.ok()) {
     Fail(status.Annotate(Me()));
   }
@@ -68,11 +116,15 @@ void Endpoint::Fail(const Status& status) {
     abort.payload = TextPayload(status.message());
     channels_.Broadcast(abort);
   }
-  Failed(error());
+  Park(error());
 }
 
 void Endpoint::Park(const Status& status) {
   errors_->Latch(status);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    left_.notify_all();
+  }
   Failed(error());
 }
 

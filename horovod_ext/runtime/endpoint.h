@@ -5,8 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,11 +51,17 @@ class Endpoint : public Transport::Receiver {
   // By priority, bytes of payloads sent to other ranks.
   std::vector<uint64_t> BytesByPriority() const { return channels_.BytesByPriority(); }
 
+  // Tells all peers that this endpoint is done: they won't take its end for a failure.
+  void Leave();
+
+  // Waits until all peers have left too, this process has failed, or `deadline` has passed.
+  void WaitUntilAllHaveLeft(Clock::time_point deadline);
+
   // Ends the transport. Subclasses call it in their destructors, before their members go.
   void Stop();
 
   void OnMessage(Message message) final;
-  void OnFailure(const Status& status) final { Fail(status); }
+  void OnFailure(uint32_t peer, const Status& status) final;
   void OnTick() final;
 
  protected:
@@ -68,6 +77,9 @@ class Endpoint : public Transport::Receiver {
   // Parks a failure that is this process's own affair.
   void Park(const Status& status);
 
+  // Whether a peer has said on all its flows that it is done.
+  bool HasLeft(uint32_t peer) const;
+
   // Sends on the flow to a peer. From any thread.
   Status Send(uint32_t peer, uint8_t priority, Message message);
 
@@ -82,6 +94,13 @@ class Endpoint : public Transport::Receiver {
   ChannelTable channels_;
   std::atomic<bool> connected_{false};
   SequenceCheck sequences_;  // of the transport's thread
+  // Of the transport's thread: peers that can't be reached, and since when. Those that had left get
+  // a moment to have said so: their last words come by another connection.
+  std::map<uint32_t, std::pair<Status, Clock::time_point>> lost_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable left_;
+  std::map<uint32_t, size_t> farewells_;  // Guarded by mutex_; by peer, flows that ended.
 };
 
 }  // namespace trepak

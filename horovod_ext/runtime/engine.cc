@@ -74,7 +74,12 @@ Status Engine::Connect(const std::vector<std::string>& servers,
   return server == nullptr ? OkStatus() : server->Connect(clients, dscp);
 }
 
-void Engine::Stop() {
+uint32_t Engine::size() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return client_ == nullptr ? 0 : options_.size;
+}
+
+void Engine::Stop(std::chrono::milliseconds patience) {
   std::shared_ptr<ParameterServer> server;
   std::shared_ptr<ParameterClient> client;
   {
@@ -83,6 +88,18 @@ void Engine::Stop() {
     client = std::move(client_);
     server_ = nullptr;
     client_ = nullptr;
+  }
+  const auto deadline = Endpoint::Clock::now() + patience;
+  const std::vector<Endpoint*> endpoints = {server.get(), client.get()};
+  for (Endpoint* const endpoint : endpoints) {
+    if (endpoint != nullptr) {
+      endpoint->Leave();
+    }
+  }
+  for (Endpoint* const endpoint : endpoints) {
+    if (endpoint != nullptr) {
+      endpoint->WaitUntilAllHaveLeft(deadline);
+    }
   }
   if (client != nullptr) {
     client->Cancel(CancelledError("the native engine was stopped"));

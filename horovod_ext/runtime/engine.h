@@ -48,8 +48,12 @@ class Engine {
   // Opens the flows; addresses are by rank.
   Status Connect(const std::vector<std::string>& servers, const std::vector<std::string>& clients);
 
-  // Ends all threads; what waits fails. Start may follow.
-  void Stop();
+  // Ends all threads; what waits fails. Start may follow. The others are told, and get some time to
+  // end as well: they may still want answers.
+  void Stop(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
+
+  // Number of ranks; 0 if the engine does not run.
+  uint32_t size() const;
 
   // Null if the engine does not run. What it returns stays valid while it is held.
   std::shared_ptr<ParameterClient> client() const;

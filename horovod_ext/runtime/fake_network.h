@@ -108,9 +108,10 @@ class FakeNetwork {
           ++it;
           continue;
         }
-        const std::string name = "rank " + std::to_string(it->first.first);
-        Take([name](Receiver* receiver) {
-          receiver->OnFailure(UnavailableError("the connection to " + name + " was lost"));
+        const uint32_t peer = it->first.first;
+        Take([peer](Receiver* receiver) {
+          receiver->OnFailure(peer, UnavailableError("the connection to rank " +
+                                                     std::to_string(peer) + " was lost"));
         });
         it = peers_.erase(it);
       }

@@ -28,6 +28,7 @@ enum class MessageKind : uint8_t {
   kAnswer = 9,
   // To everybody.
   kAbort = 10,  // the sender has failed; the payload says why, as text
+  kLeave = 11,  // the sender is done: nothing more comes on this flow
 };
 
 enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };

@@ -55,9 +55,10 @@ Status ParameterClient::Push(uint32_t key, uint8_t priority, Payload values, dou
                                 variable->name + ", which has " +
                                 std::to_string(variable->elements) + " elements");
   }
-  if (variable->missing > 0) {
+  if (!variable->delivered) {
     return FailedPreconditionError(Me() + " pushed " + variable->name +
-                                   " again before the last round's sum had come");
+                                   " again before the last round's sum was delivered: a step was "
+                                   "interrupted, go on from the last checkpoint");
   }
   variable->arrived.assign(variable->slices.size(), false);
   variable->missing = variable->slices.size();
@@ -65,6 +66,7 @@ Status ParameterClient::Push(uint32_t key, uint8_t priority, Payload values, dou
   variable->asked = pull;
   variable->factor = factor;
   variable->delivered = false;
+  variable->committed = false;
   ++variable->rounds;
   return SendSlices(key, priority, *variable, MessageKind::kPush, pull ? kWantsAnswer : 0, values);
 }
@@ -110,8 +112,7 @@ void ParameterClient::Deliver(uint32_t key, Callback callback) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Variable* const variable = Find(key, &status);
-    if (variable != nullptr &&
-        (variable->rounds == 0 || variable->waiting || variable->delivered)) {
+    if (variable != nullptr && (variable->waiting || variable->delivered)) {
       status = FailedPreconditionError(Me() + ": nothing of " + variable->name +
                                        " is to come, or somebody waits for it already");
     } else if (variable != nullptr && variable->missing > 0) {
@@ -124,6 +125,52 @@ void ParameterClient::Deliver(uint32_t key, Callback callback) {
     }
   }
   callback(status, std::move(result));
+}
+
+void ParameterClient::CancelDeliver(uint32_t key) {
+  Callback callback;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = variables_.find(key);
+    if (found != variables_.end()) {
+      callback = std::move(found->second.waiting);
+      found->second.waiting = nullptr;
+    }
+  }
+  if (callback) {
+    callback(CancelledError(Me() + ": waiting for a gradient was cancelled"), Payload());
+  }
+}
+
+Status ParameterClient::CommitStep(const std::vector<uint32_t>& keys) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const uint32_t key : keys) {
+    Status status;
+    Variable* const variable = Find(key, &status);
+    if (variable == nullptr) {
+      return status;
+    }
+    variable->committed = true;
+  }
+  return OkStatus();
+}
+
+Status ParameterClient::Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pending->clear();
+  for (const uint32_t key : keys) {
+    Status status;
+    const Variable* const variable = Find(key, &status);
+    if (variable == nullptr) {
+      return status;
+    }
+    if (!variable->delivered && !variable->committed) {
+      return FailedPreconditionError(Me() + ": a step was interrupted when it had pushed " +
+                                     variable->name + ", go on from the last checkpoint");
+    }
+    pending->push_back(!variable->delivered);
+  }
+  return OkStatus();
 }
 
 size_t ParameterClient::slices(uint32_t key) const {

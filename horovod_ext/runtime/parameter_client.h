@@ -48,6 +48,16 @@ class ParameterClient : public Endpoint {
   // come.
   void Deliver(uint32_t key, Callback callback);
 
+  // Ends the waiting of `Deliver`, whose callback gets an error; the round stays undelivered.
+  void CancelDeliver(uint32_t key);
+
+  // Says that all that a training step pushes has been pushed.
+  Status CommitStep(const std::vector<uint32_t>& keys);
+
+  // Says of each variable whether a round was pushed and not delivered. Fails if it was pushed by a
+  // step that was not committed: applied alone, it would leave the model between two steps.
+  Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending);
+
   // The number of messages that a push of this variable is.
   size_t slices(uint32_t key) const;
 
@@ -68,7 +78,8 @@ class ParameterClient : public Endpoint {
     std::vector<bool> arrived;
     size_t missing = 0;  // slices of the last round
     Payload result;      // of the last round, until it is delivered
-    bool delivered = false;
+    bool delivered = true;
+    bool committed = false;  // the step that pushed the last round
     Callback waiting;
     Clock::time_point since;  // that the callback waits
   };

@@ -169,14 +169,24 @@ Status ParameterServer::Answer(const Header& about, const Asker& asker, ElementT
 
 Status ParameterServer::Tick(Clock::time_point now) {
   for (const auto& [id, slice] : slices_) {
-    if (slice.contributions == 0 || now - slice.first < options().deadline) {
+    if (slice.contributions == 0) {
       continue;
     }
     std::string missing;
     for (uint32_t rank = 0; rank < options().size; ++rank) {
-      if (!slice.contributed[rank]) {
-        missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+      if (slice.contributed[rank]) {
+        continue;
       }
+      if (HasLeft(rank)) {
+        return UnavailableError("rank " + std::to_string(rank) +
+                                " left the job before it pushed variable " +
+                                std::to_string(id >> 32) + " in round " +
+                                std::to_string(slice.round) + ", which others have");
+      }
+      missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    }
+    if (now - slice.first < options().deadline) {
+      continue;
     }
     return DeadlineExceededError("its server waited " +
                                  std::to_string(options().deadline.count() / 1000) + " s for " +

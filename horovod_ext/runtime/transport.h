@@ -31,8 +31,8 @@ class Transport {
     virtual ~Receiver() = default;
     // `message.header.sender` and `.priority` are those that were proved.
     virtual void OnMessage(Message message) = 0;
-    // A flow broke; `status` names the peer.
-    virtual void OnFailure(const Status& status) = 0;
+    // A flow to or from a peer broke; `status` names it.
+    virtual void OnFailure(uint32_t peer, const Status& status) = 0;
     // Comes at least every 0.2 seconds, for deadlines.
     virtual void OnTick() = 0;
   };

@@ -234,7 +234,8 @@ void ZmqTransport::ReceiveFromPeers() {
     const auto known = connections_.find(connection);
     if (!status.ok() && known != connections_.end() && known->second->open()) {
       // No stranger's: what was meant is lost.
-      receiver_->OnFailure(status.Annotate("from rank " + std::to_string(known->second->rank())));
+      const uint32_t rank = known->second->rank();
+      receiver_->OnFailure(rank, status.Annotate("from rank " + std::to_string(rank)));
       continue;
     }
     if (!status.ok()) {
@@ -307,7 +308,7 @@ void ZmqTransport::Settle(ZmqFlow* flow, const Status& status) {
   if (!status.ok()) {
     flow->Drop();
     if (!expected) {
-      receiver_->OnFailure(status);
+      receiver_->OnFailure(flow->target().peer, status);
     }
   }
 }

@@ -25,7 +25,7 @@ class Collector : public Transport::Receiver {
     messages_.push_back(std::move(message));
     changed_.notify_all();
   }
-  void OnFailure(const Status& status) override {
+  void OnFailure(uint32_t, const Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
     failures_.push_back(status);
     changed_.notify_all();

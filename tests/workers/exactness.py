@@ -18,6 +18,10 @@ import trepak.keras as hvd
 STEPS, BATCH = 20, 4
 RTOL, ATOL = 1e-5, 1e-6
 
+# How gradients travel: by Horovod, or "geryon", or "overlap": Geryon, and applied in the next step.
+WAY = os.environ.get("EXACTNESS_WAY", "horovod")
+TRANSPORT = None if WAY == "horovod" else trepak.Geryon(threshold=0.4, slice_elements=10)
+
 OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "sgd": lambda **k: keras.optimizers.SGD(0.05, **k),
     "momentum": lambda **k: keras.optimizers.SGD(0.05, momentum=0.9, **k),
@@ -106,9 +110,13 @@ def fit_on_batches(model: Any, x: Any, y: Any, batch: int) -> None:
 
 def custom_loop(model: Any, x: Any, y: Any, batch: int) -> None:
     optimizer = model.optimizer
+    overlapped = WAY == "overlap" and batch == BATCH
+    optimizer.build(model.trainable_variables)
 
     @tf.function
     def step(x: Any, y: Any) -> None:
+        if overlapped:
+            optimizer.begin_step()
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
         grads = tape.gradient(loss, model.trainable_variables)
@@ -116,6 +124,8 @@ def custom_loop(model: Any, x: Any, y: Any, batch: int) -> None:
 
     for begin in range(0, len(x), batch):
         step(tf.constant(x[begin : begin + batch]), tf.constant(y[begin : begin + batch]))
+    if overlapped:
+        optimizer.flush()
 
 
 def dense_loop(model: Any, x: Any, y: Any, batch: int) -> None:
@@ -142,7 +152,7 @@ def tape_loop(model: Any, x: Any, y: Any, batch: int) -> None:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
         if batch == BATCH:  # a rank of the job, not the one process it is compared with
-            tape = hvd.DistributedGradientTape(tape)
+            tape = hvd.DistributedGradientTape(tape, transport=TRANSPORT)
         grads = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
 
@@ -169,6 +179,8 @@ def train(
     model = model_of()
     keras.config.set_dtype_policy("float32")
     model.compile(optimizer, loss="mse", jit_compile=False, **(compile_options or {}))
+    if WAY == "overlap" and share is not None and loop in (fit, fit_on_batches):
+        trepak.overlap(model)
     x, y = data(passes, model_of is embedding_model)
     batch = BATCH
     if share is None:
@@ -206,12 +218,13 @@ def compare(
 
 def comparison(
     optimizer_of: Callable[[], Any],
-    wrap: Callable[[Any], Any] = hvd.DistributedOptimizer,
+    wrap: Callable[[Any], Any] | None = None,
     rtol: float = RTOL,
     atol: float = ATOL,
     **options: Any,
 ) -> harness.Case:
     """Returns the case that trains both ways and compares; one rank trains for the one process."""
+    wrap = wrap or wrapped()
     return harness.Case(
         run=lambda reference: compare(reference, wrap(optimizer_of()), rtol, atol, **options),
         alone=lambda: train(optimizer_of(), None, **options),
@@ -222,8 +235,8 @@ def loss_scaled(optimizer: Any) -> Any:
     return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=1024.0)
 
 
-def wrap(**options: Any) -> Callable[[Any], Any]:
-    return lambda optimizer: hvd.DistributedOptimizer(optimizer, **options)
+def wrapped(**options: Any) -> Callable[[Any], Any]:
+    return lambda optimizer: hvd.DistributedOptimizer(optimizer, transport=TRANSPORT, **options)
 
 
 # Feature → (options of the optimizer, options of comparison())
@@ -240,23 +253,23 @@ FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "passes": 2,
             "whole_passes": True,
-            "wrap": wrap(backward_passes_per_step=2, average_aggregated_gradients=True),
+            "wrap": wrapped(backward_passes_per_step=2, average_aggregated_gradients=True),
         },
     ),
-    "predivide": ({}, {"wrap": wrap(gradient_predivide_factor=2.0)}),
-    "groups": ({}, {"wrap": wrap(groups=2)}),
+    "predivide": ({}, {"wrap": wrapped(gradient_predivide_factor=2.0)}),
+    "groups": ({}, {"wrap": wrapped(groups=2)}),
     "sparse": ({}, {"model_of": embedding_model}),
     "sparse_as_dense": (
         {},
         # Keras' Adam treats sparse and dense gradients differently, so both sides are dense.
-        {"model_of": embedding_model, "wrap": wrap(sparse_as_dense=True), "loop": dense_loop},
+        {"model_of": embedding_model, "wrap": wrapped(sparse_as_dense=True), "loop": dense_loop},
     ),
     "none_gradients": ({}, {"model_of": unused_model}),
     "custom_train_step": ({}, {"model_of": custom_step_model}),
     "train_on_batch": ({}, {"loop": fit_on_batches}),
     "custom_loop": ({}, {"loop": custom_loop}),
     "steps_per_execution": ({}, {"compile_options": {"steps_per_execution": 4}}),
-    "sync_bsp": ({}, {"wrap": wrap(sync=trepak.BSP())}),
+    "sync_bsp": ({}, {"wrap": wrapped(sync=trepak.BSP())}),
 }
 
 
@@ -279,7 +292,7 @@ def features_of(optimizer: Callable[..., Any]) -> dict[str, harness.Case]:
         lambda: loss_scaled(optimizer()),
         passes=2,
         whole_passes=True,
-        wrap=wrap(backward_passes_per_step=2, average_aggregated_gradients=True),
+        wrap=wrapped(backward_passes_per_step=2, average_aggregated_gradients=True),
     )
     cases["loss_scale_accumulation"] = comparison(
         lambda: loss_scaled(optimizer(gradient_accumulation_steps=2)), passes=2
@@ -287,7 +300,7 @@ def features_of(optimizer: Callable[..., Any]) -> dict[str, harness.Case]:
     cases["tape"] = comparison(optimizer, wrap=lambda plain: plain, loop=tape_loop)
     # 11 bits of mantissa in every step's gradients: a relative error of 2**-11 = 4.9e-4 each.
     cases["fp16"] = comparison(
-        optimizer, wrap=wrap(compression=hvd.Compression.fp16), rtol=5e-4, atol=5e-4
+        optimizer, wrap=wrapped(compression=hvd.Compression.fp16), rtol=5e-4, atol=5e-4
     )
     return cases
 

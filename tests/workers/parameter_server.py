@@ -99,7 +99,6 @@ def fixed_order_repeats_bits() -> None:
 def misuse_names_the_remedy() -> None:
     variable = tf.Variable([0.0])
     for use, text in (
-        (lambda: parameter_server.register(0, variable), "the native engine does not run"),
         (lambda: parameter_server.deliver(0, variable), "the native engine does not run"),
         (lambda: parameter_server.start(ServerOptions(servers=[99])), "there is no rank 99"),
         (lambda: ServerOptions(servers=[]), "at least one rank"),
@@ -112,6 +111,18 @@ def misuse_names_the_remedy() -> None:
             assert text in str(error), error
         else:
             raise AssertionError(f"no error: {text}")
+
+
+@case
+def servers_have_one_set_of_options() -> None:
+    with running():
+        parameter_server.start(ServerOptions())
+        try:
+            parameter_server.start(ServerOptions(fixed_order=True))
+        except ValueError as error:
+            assert "must have the same options" in str(error)
+        else:
+            raise AssertionError("no error")
 
 
 @case

@@ -1,0 +1,67 @@
+"""How gradients travel: the interface of every way beside Horovod's own collectives."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+
+class Transport(abc.ABC):
+    """Carries gradients in two halves, so that training goes on between them.
+
+    Passed as `transport=` to an optimizer. A gradient is pushed when it is there, and its sum is
+    delivered when all ranks have pushed theirs. Each variable has a key, the same on all ranks.
+    """
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Gets ready; a collective call, and a cheap one when it has been made before."""
+
+    @abc.abstractmethod
+    def carries(self, dtype: Any) -> bool:
+        """Tells whether dense gradients of this dtype can travel this way."""
+
+    @abc.abstractmethod
+    def register(self, key: int, variable: Any) -> None:
+        """Makes a variable known.
+
+        Args:
+            key: its number, the same on all ranks.
+            variable: a Keras or TensorFlow variable.
+        """
+
+    @abc.abstractmethod
+    def push(
+        self,
+        keys: Sequence[int],
+        variables: Sequence[Any],
+        gradients: Sequence[Any],
+        factor: float,
+        average: bool,
+    ) -> None:
+        """Sends this rank's gradients of one step, each as soon as it is there, without waiting.
+
+        Args:
+            keys: those of the variables.
+            variables: what was registered.
+            gradients: a tensor for each.
+            factor: what the sum over all ranks is multiplied with.
+            average: divide it by the number of ranks, too.
+        """
+
+    @abc.abstractmethod
+    def deliver(self, key: int, variable: Any) -> Any:
+        """Returns the sum of the gradients of a variable that were pushed last.
+
+        Raises:
+            HorovodInternalError: a rank has left, or did not push in time; when the op runs.
+        """
+
+    @abc.abstractmethod
+    def pending(self, keys: Sequence[int], variables: Sequence[Any]) -> Any:
+        """Returns which gradients were pushed and not delivered: a bool tensor, [variables].
+
+        Raises:
+            HorovodInternalError: a step was interrupted after it had pushed some of its gradients.
+        """

@@ -1,0 +1,157 @@
+// The native engine's own ops: start, connect, count, stop.
+
+#include "ops/engine_ops.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "horovod_ext/runtime/engine.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace trepak {
+namespace {
+
+REGISTER_OP("TrepakEngineStart")
+    .Input("secret: string")
+    .Output("addresses: string")
+    .Attr("rank: int")
+    .Attr("size: int")
+    .Attr("host: string")
+    .Attr("deadline_milliseconds: int")
+    .Attr("servers: list(int)")
+    .Attr("split: bool")
+    .Attr("slice_elements: int")
+    .Attr("fixed_order: bool")
+    .Attr("dscp: list(int)")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(2));
+      return absl::OkStatus();
+    })
+    .Doc("Starts the engine. addresses: [2], of this rank's server, or empty, and of its client.");
+
+REGISTER_OP("TrepakEngineConnect")
+    .Input("servers: string")
+    .Input("clients: string")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Opens this rank's flows; the addresses are by rank.");
+
+REGISTER_OP("TrepakEngineStop")
+    .Attr("patience_milliseconds: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Ends the engine's threads and flows; what waits fails. Others get time to end as well.");
+
+REGISTER_OP("TrepakEngineCounters")
+    .Output("bytes_by_priority: int64")
+    .Output("lookup_nanoseconds: int64")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(
+          0, context->Vector(tensorflow::shape_inference::InferenceContext::kUnknownDim));
+      context->set_output(1, context->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc("Says how many bytes of each priority left this rank, and what look-ups took in total.");
+
+std::vector<std::string> Strings(const tensorflow::Tensor& tensor) {
+  const auto values = tensor.flat<tensorflow::tstring>();
+  std::vector<std::string> strings;
+  for (int64_t i = 0; i < values.size(); ++i) {
+    strings.emplace_back(values(i));
+  }
+  return strings;
+}
+
+class EngineStartOp : public tensorflow::OpKernel {
+ public:
+  explicit EngineStartOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    int rank = 0;
+    int size = 0;
+    int64_t deadline = 0;
+    std::vector<int> servers;
+    OP_REQUIRES_OK(context, context->GetAttr("rank", &rank));
+    OP_REQUIRES_OK(context, context->GetAttr("size", &size));
+    OP_REQUIRES_OK(context, context->GetAttr("host", &options_.host));
+    OP_REQUIRES_OK(context, context->GetAttr("deadline_milliseconds", &deadline));
+    OP_REQUIRES_OK(context, context->GetAttr("servers", &servers));
+    OP_REQUIRES_OK(context, context->GetAttr("split", &options_.partition.split));
+    OP_REQUIRES_OK(context, context->GetAttr("slice_elements", &options_.partition.slice_elements));
+    OP_REQUIRES_OK(context, context->GetAttr("fixed_order", &options_.fixed_order));
+    options_.dscp.clear();  // lists are appended to
+    OP_REQUIRES_OK(context, context->GetAttr("dscp", &options_.dscp));
+    options_.rank = static_cast<uint32_t>(rank);
+    options_.size = static_cast<uint32_t>(size);
+    options_.deadline = std::chrono::milliseconds(deadline);
+    options_.partition.servers.assign(servers.begin(), servers.end());
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::vector<std::string> secret = Strings(context->input(0));
+    OP_REQUIRES(context, secret.size() == 1 && secret[0].size() == options_.secret.size(),
+                absl::InvalidArgumentError("the secret must be one string of 32 bytes"));
+    Engine::Options options = options_;
+    std::copy(secret[0].begin(), secret[0].end(), options.secret.begin());
+    OP_REQUIRES_OK(context, ToFlowError(Engine::Global().Start(options)));
+    tensorflow::Tensor* addresses = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));
+    addresses->vec<tensorflow::tstring>()(0) = Engine::Global().server_address();
+    addresses->vec<tensorflow::tstring>()(1) = Engine::Global().client_address();
+  }
+
+ private:
+  Engine::Options options_;
+};
+
+class EngineConnectOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, ToFlowError(Engine::Global().Connect(Strings(context->input(0)),
+                                                                 Strings(context->input(1)))));
+  }
+};
+
+class EngineStopOp : public tensorflow::OpKernel {
+ public:
+  explicit EngineStopOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    int64_t patience = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience));
+    patience_ = std::chrono::milliseconds(patience);
+  }
+  void Compute(tensorflow::OpKernelContext*) override { Engine::Global().Stop(patience_); }
+
+ private:
+  std::chrono::milliseconds patience_{0};
+};
+
+class EngineCountersOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::vector<uint64_t> counted = Engine::Global().BytesByPriority();
+    tensorflow::Tensor* bytes = nullptr;
+    tensorflow::Tensor* nanoseconds = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, {static_cast<int64_t>(counted.size())}, &bytes));
+    OP_REQUIRES_OK(context, context->allocate_output(1, {}, &nanoseconds));
+    std::copy(counted.begin(), counted.end(), bytes->vec<int64_t>().data());
+    nanoseconds->scalar<int64_t>()() =
+        static_cast<int64_t>(Engine::Global().map_table().lookup_nanoseconds());
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakEngineStart").Device(tensorflow::DEVICE_CPU), EngineStartOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakEngineConnect").Device(tensorflow::DEVICE_CPU),
+                        EngineConnectOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakEngineStop").Device(tensorflow::DEVICE_CPU), EngineStopOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakEngineCounters").Device(tensorflow::DEVICE_CPU),
+                        EngineCountersOp);
+
+}  // namespace
+}  // namespace trepak

@@ -1,0 +1,123 @@
+"""`overlap(model)`: has `fit` apply each gradient when it has come, in the next step."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trepak.tf_plugins.distributed_optimizer import DistributedMixin
+
+# What shows the weights, or works with them, from outside a training step.
+_SHOWS_WEIGHTS = (
+    "make_test_function",  # evaluate, test_on_batch
+    "make_predict_function",  # predict, predict_on_batch
+    "get_weights",
+    "set_weights",
+    "save_own_variables",  # save, save_weights
+    "load_own_variables",
+    "export",
+)
+
+
+def overlap(model: Any) -> Any:
+    """Lets transfers of gradients overlap the computing of the next step in `fit`.
+
+    To be called after `model.compile` with a `DistributedOptimizer` that has a transport such as
+    `Geryon`. What is pending is applied before evaluation and prediction, at the end of an epoch,
+    before weights are read, saved or set by the model's methods, after `train_on_batch`, and after
+    a block of `steps_per_execution`. In between, the weights are those of the step before.
+
+    Args:
+        model: a compiled Keras model; it is changed in place and returned.
+
+    Raises:
+        ValueError: the model is not compiled with such an optimizer.
+    """
+    if not isinstance(getattr(model, "optimizer", None), DistributedMixin):
+        raise ValueError(
+            "overlap() needs a model that is compiled with trepak's DistributedOptimizer: call "
+            "model.compile(optimizer=DistributedOptimizer(..., transport=...)) first."
+        )
+    if getattr(model, "_trepak_overlaps", False):
+        return model
+    model._trepak_overlaps = True
+    for name in _SHOWS_WEIGHTS:
+        _replace(model, name, _flushing_before)
+    _replace(model, "train_step", _opening)
+    _replace(model, "make_train_function", _flushing_blocks)
+    _replace(model, "train_on_batch", _flushing_after)
+    _replace(model, "fit", _flushing_epochs)
+    model.train_function = None  # traced without
+    return model
+
+
+def _replace(model: Any, name: str, wrap: Callable[[Any, Any], Any]) -> None:
+    plain = getattr(model, name)
+    setattr(model, name, functools.wraps(plain)(wrap(model, plain)))
+
+
+def _opening(model: Any, train_step: Any) -> Any:
+    def step(data: Any) -> Any:
+        model.optimizer.ensure_built(model.trainable_variables)
+        # If there is no further batch, the step must not even begin.
+        with tf.control_dependencies([one for one in tf.nest.flatten(data) if one is not None]):
+            model.optimizer.begin_step()
+        return train_step(data)
+
+    return step
+
+
+def _flushing_before(model: Any, plain: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        model.optimizer.flush()
+        return plain(*args, **kwargs)
+
+    return method
+
+
+def _flushing_after(model: Any, plain: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        result = plain(*args, **kwargs)
+        model.optimizer.flush()
+        return result
+
+    return method
+
+
+def _flushing_blocks(model: Any, make_train_function: Any) -> Any:
+    def make(force: bool = False) -> Any:
+        known = model.train_function
+        made = make_train_function(force)
+        if model.train_function is not known and model.steps_per_execution > 1:
+            model.train_function = _flushing_after(model, model.train_function)
+        return made
+
+    return make
+
+
+def _flushing_epochs(model: Any, fit: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(fit).bind(*args, **kwargs)
+        given = bound.arguments.get("callbacks")
+        if isinstance(given, keras.callbacks.CallbackList):
+            given.callbacks.insert(0, _flush_callback(model))
+        else:
+            bound.arguments["callbacks"] = [_flush_callback(model), *tf.nest.flatten(given or [])]
+        return fit(*bound.args, **bound.kwargs)
+
+    return method
+
+
+def _flush_callback(model: Any) -> Any:
+    """Returns a callback that comes before all others at the end of an epoch."""
+    callback = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: model.optimizer.flush(),
+        on_train_end=lambda logs: model.optimizer.flush(),
+    )
+    callback.set_model(model)
+    return callback
