@@ -66,7 +66,8 @@ class EmulatedLayer(keras.layers.Layer):
                 mean = tf.reduce_mean(passed)
                 return passed, *(1e-3 * value + mean for value in values)
 
-            return emulated_compute(x, milliseconds, label=self.name), gradient
+            with tf.control_dependencies(values):  # a layer cannot begin without its parameters
+                return emulated_compute(x, milliseconds, label=self.name), gradient
 
         return work(x, *values)
 
@@ -90,14 +91,17 @@ class EmulatedBuilder(Builder):
 
         Args:
             profile: the accelerator.
-            shrink: every variable has 1/shrink of its elements, in one dimension.
+            shrink: every variable has 1/shrink of its elements, all in its last dimension.
         """
         super().__init__()
         self._profile = profile
         self._shrink = shrink
 
     def _shrunken(self, shape: Shape) -> Shape:
-        return shape if self._shrink == 1 else (max(1, round(math.prod(shape) / self._shrink)),)
+        if self._shrink == 1:
+            return shape
+        # As many dimensions as before: they tell a matrix from a convolution's kernel.
+        return (*[1] * (len(shape) - 1), max(1, round(math.prod(shape) / self._shrink)))
 
     def _layer(
         self,

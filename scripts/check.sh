@@ -66,7 +66,8 @@ stage_native() {
   mkdir -p build/logs
   native_build native-plain -DTREPAK_BUILD_OPS=ON -DTREPAK_PYTHON="$PWD/.venv/bin/python" ||
     failed=1
-  native_build native-address -DTREPAK_SANITIZE=address,undefined || failed=1
+  # Two fuzzers of half a minute each, where a bad read is seen at once.
+  FUZZ_SECONDS=30 native_build native-address -DTREPAK_SANITIZE=address,undefined || failed=1
   native_build native-thread -DTREPAK_SANITIZE=thread || failed=1
   return "$failed"
 }

@@ -23,17 +23,28 @@ def wait_for(paths: list[Path], seconds: float = 90) -> None:
         time.sleep(0.05)
 
 
-def kill_one(tmp_path: Path, gloo: bool, loop: str, rank: int) -> tuple[int, str, float, float]:
+def kill_one(
+    tmp_path: Path,
+    gloo: bool,
+    loop: str,
+    rank: int,
+    signal_: int = signal.SIGKILL,
+    env: dict[str, str] | None = None,
+) -> tuple[int, str, float, float]:
     """Kills a rank in training; returns exit code, output, seconds until the end, and when."""
-    command = [*horovodrun(3, gloo), sys.executable, str(WORKERS / "victim.py"), loop]
-    process = start(command, tmp_path)
+    command = [*horovodrun(3, gloo), sys.executable, str(WORKERS / "victim.py"), *loop.split()]
+    process = start(command, tmp_path, env)
     try:
         wait_for([tmp_path / f"pid.{r}" for r in range(3)])
     except AssertionError as error:
         os.killpg(process.pid, signal.SIGKILL)
         raise AssertionError(finish(process, 10)[1][-3000:]) from error
-    os.kill(int((tmp_path / f"pid.{rank}").read_text()), signal.SIGKILL)
+    victim = int((tmp_path / f"pid.{rank}").read_text())
+    os.kill(victim, signal_)
     killed, wall = time.monotonic(), time.time()
+    if signal_ == signal.SIGSTOP:
+        wait_for([tmp_path / f"{r}.json" for r in range(3) if r != rank])
+        os.kill(victim, signal.SIGKILL)
     code, output = finish(process, 60)
     return code, output, time.monotonic() - killed, wall
 
@@ -66,6 +77,34 @@ def test_gloo_survivors_raise_horovod_internal_error(tmp_path: Path, loop: str) 
         assert caught, output[-3000:]
         assert caught["time"] - killed_at < LIMIT
         assert f"rank {survivor}" in caught["error"] and "trepak.elastic" in caught["error"]
+    nothing_is_left(tmp_path)
+
+
+def check_survivors_of_flows(tmp_path: Path, killed_at: float, limit: float) -> None:
+    """All raised HorovodInternalError, and know which rank it was."""
+    for survivor in (0, 2):
+        caught = json.loads((tmp_path / f"{survivor}.json").read_text())["caught"]
+        assert caught
+        assert caught["time"] - killed_at < limit
+        assert f"rank {survivor}" in caught["error"] and "rank 1" in caught["error"], caught
+
+
+def test_flows_name_the_killed_rank(tmp_path: Path) -> None:
+    """Worker and server at once: every rank is both."""
+    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop="fit overlap", rank=1)
+    assert code != 0
+    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    check_survivors_of_flows(tmp_path, killed_at, LIMIT)
+    nothing_is_left(tmp_path)
+
+
+def test_flows_name_the_rank_that_stands_still(tmp_path: Path) -> None:
+    """No wait without a deadline: here 4 seconds."""
+    code, _, _, stopped_at = kill_one(
+        tmp_path, True, "fit overlap", 1, signal.SIGSTOP, {"TREPAK_DEADLINE_SECONDS": "4"}
+    )
+    assert code != 0
+    check_survivors_of_flows(tmp_path, stopped_at, 4 + LIMIT)
     nothing_is_left(tmp_path)
 
 

@@ -43,7 +43,11 @@ Status ParameterServer::Handle(Message message) {
 }
 
 Status ParameterServer::CheckShape(SliceState* slice, const Header& header, size_t bytes) const {
-  if (slice->type == ElementType::kNone && header.type != ElementType::kNone) {
+  if (header.type == ElementType::kNone) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) + " sent nothing for " +
+                                NameOf(header));
+  }
+  if (slice->type == ElementType::kNone) {
     slice->type = header.type;
     slice->bytes = bytes;
     slice->contributed.assign(options().size, false);

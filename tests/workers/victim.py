@@ -1,4 +1,7 @@
-"""Trains until a rank is killed; survivors write what they caught to $OUT/<rank>.json."""
+"""Trains until a rank is killed; survivors write what they caught to $OUT/<rank>.json.
+
+Arguments: the loop, and "overlap" for Geryon's flows and `trepak.overlap`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import trepak
 import trepak.keras as hvd
 
 OUT = Path(os.environ["OUT"])
@@ -75,7 +79,12 @@ def main() -> None:
     hvd.init()
     layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
     model = keras.Sequential(layers)
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+    overlapped = "overlap" in sys.argv
+    transport = trepak.Geryon() if overlapped else None
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), transport=transport)
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    if overlapped:
+        trepak.overlap(model)
     caught = {}
     try:
         {"fit": fit, "eager_loop": eager_loop, "compiled_loop": compiled_loop}[sys.argv[1]](model)
