@@ -88,7 +88,16 @@ class GradientReducer:
     _agreed_streams = 0  # the next number that all ranks can agree on, in other jobs
 
     def __init__(self, options: ReduceOptions, name: str) -> None:
-        """Makes a reducer; `name` begins the names of its collectives."""
+        """Makes a reducer; `name` begins the names of its collectives.
+
+        Raises:
+            ValueError: a transport in an elastic job.
+        """
+        if options.transport is not None and basics.is_elastic():
+            raise ValueError(
+                "transport= does not work in elastic jobs: leave it out, and gradients travel by "
+                "Horovod's collectives."
+            )
         self.options = options
         self._name = re.sub(r"[^A-Za-z0-9_]", "_", name)  # what TensorFlow allows in an op's name
         self._stream = GradientReducer.streams
@@ -226,8 +235,7 @@ class GradientReducer:
         """Returns the transport's keys of variables, which get one when they are first seen."""
         transport = self.options.transport
         assert transport is not None
-        if not basics.is_elastic():  # there, the state's sync() has started it
-            transport.start()
+        transport.start()
         for variable in variables:
             if key(variable) not in self._keys:
                 number = (self._stream << _KEY_BITS) + len(self._keys)

@@ -65,11 +65,15 @@ def _opening(model: Any, train_step: Any) -> Any:
     def step(data: Any) -> Any:
         model.optimizer.ensure_built(model.trainable_variables)
         # If there is no further batch, the step must not even begin.
-        with tf.control_dependencies([one for one in tf.nest.flatten(data) if one is not None]):
+        with tf.control_dependencies(_tensors(data)):
             model.optimizer.begin_step()
         return train_step(data)
 
     return step
+
+
+def _tensors(data: Any) -> list[Any]:
+    return [one for one in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(one)]
 
 
 def _flushing_before(model: Any, plain: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -261,6 +262,19 @@ def wrong_options_are_explained() -> None:
             assert text in str(error), error
         else:
             raise AssertionError(f"no error: {text}")
+
+
+@case
+def elastic_jobs_are_refused() -> None:
+    os.environ["HOROVOD_ELASTIC"] = "1"
+    try:
+        wrapped_with(TRANSPORT)
+    except ValueError as error:
+        assert "elastic" in str(error)
+    else:
+        raise AssertionError("no error")
+    finally:
+        del os.environ["HOROVOD_ELASTIC"]
 
 
 def wrapped_with(transport: Any) -> Any:
