@@ -8,6 +8,8 @@ import pytest
 from conftest import run_job
 from test_bsp import FEATURES, OPTIMIZERS, count_cases
 
+from trepak.tf_plugins.priority_threshold_tuning import Trial, fitted_minimum
+
 
 def check(
     out: Path, np: int, gloo: bool, optimizer: str, way: str, workers: list[str] | None = None
@@ -46,3 +48,15 @@ def test_every_optimizer_and_feature(
     tmp_path: Path, np: int, gloo: bool, optimizer: str, way: str
 ) -> None:
     check(tmp_path, np, gloo, optimizer, way)
+
+
+def test_threshold_is_where_the_fit_is_least() -> None:
+    """A parabola with its minimum at 0.35, and some noise."""
+    noise = [0.001, -0.001, 0.0005, -0.0005, 0.001]
+    trials = [
+        Trial(threshold, 1 + (threshold - 0.35) ** 2 + off)
+        for threshold, off in zip((0.0, 0.2, 0.4, 0.6, 0.8), noise, strict=True)
+    ]
+    assert fitted_minimum(trials) == pytest.approx(0.35, abs=0.03)
+    rising = [Trial(threshold, threshold) for threshold in (0.1, 0.5, 0.9)]
+    assert fitted_minimum(rising) == 0.1

@@ -53,6 +53,20 @@ class Geryon(ParameterServers):
             native.set_thresholds(self._thresholds)
             self._thresholds_set = True
 
+    def set_threshold(self, threshold: float | Sequence[float] | str) -> None:
+        """Changes the threshold from the next gradient on; servers answer as they are asked.
+
+        Args:
+            threshold: as the transport was made with.
+
+        Raises:
+            ValueError: not so many as there are borders between priorities, or they don't fall.
+        """
+        self._thresholds = _checked(threshold, len(self.options.dscp))
+        self.threshold = threshold
+        native.set_thresholds(self._thresholds)
+        self._thresholds_set = True
+
     def place(self, label: str, place: Place) -> None:
         """Notes a variable's place in the map_table; see `ParameterServers.place`."""
         native.record_parameter(label, place.layer, place.fully_connected)

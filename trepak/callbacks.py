@@ -6,6 +6,7 @@ from trepak.tf_plugins.learning_rate_callbacks import (
     LearningRateWarmupCallback,
 )
 from trepak.tf_plugins.metric_callback import MetricAverageCallback
+from trepak.tf_plugins.priority_threshold_tuning import PriorityThresholdTuning
 from trepak.tf_plugins.straggler_monitor import StragglerMonitor
 from trepak.tf_plugins.timeline_callback import TimelineCallback
 
@@ -14,6 +15,7 @@ __all__ = [
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
+    "PriorityThresholdTuning",
     "StragglerMonitor",
     "TimelineCallback",
 ]

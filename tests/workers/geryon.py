@@ -17,6 +17,8 @@ from harness import case
 
 import trepak
 import trepak.keras as hvd
+from trepak.callbacks import PriorityThresholdTuning
+from trepak.horovod_ext import exchange
 from trepak.ops.engine import engine_counters
 from trepak.tf_plugins import forward_order
 
@@ -235,6 +237,33 @@ def bytes_leave_at_the_priority_of_the_map_table() -> None:
 
 
 @case
+def thresholds_are_tuned_alike_on_all_ranks() -> None:
+    figure = Path(tempfile.mkdtemp()) / "curve.png"
+    tuning = PriorityThresholdTuning((0.1, 0.4, 0.7), batches=2, figure=figure, verbose=0)
+    model = compiled()
+    fit(model, epochs=2, callbacks=[tuning])
+    check_weights(model, reference(epochs=2))
+    assert [trial.threshold for trial in tuning.trials] == [0.1, 0.4, 0.7]
+    assert tuning.chosen is not None and 0.1 <= tuning.chosen <= 0.7
+    found = exchange.gather([tuning.chosen, tuning.trials], "what was found")
+    assert all(one == found[0] for one in found), found
+    assert TRANSPORT.threshold == tuning.chosen
+    assert figure.exists() == (hvd.rank() == 0)
+    TRANSPORT.set_threshold(0.4)
+
+
+@case
+def short_trainings_keep_their_threshold() -> None:
+    tuning = PriorityThresholdTuning(batches=50, verbose=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(compiled(), callbacks=[tuning])
+    assert tuning.chosen is None
+    assert any("has seen 6 of 255 batches" in str(one.message) for one in caught)
+    TRANSPORT.set_threshold(0.4)
+
+
+@case
 def wrong_options_are_explained() -> None:
     for options, text in (
         ({"threshold": "fine"}, '"coarse" or a number'),
@@ -254,6 +283,14 @@ def wrong_options_are_explained() -> None:
     misuse: tuple[tuple[Callable[[], Any], str], ...] = (
         (lambda: wrapped_with("flows"), "transport must"),
         (lambda: trepak.overlap(dense_model()), "overlap() needs a model"),
+        (lambda: PriorityThresholdTuning((0.1, 0.2)), "at least 3 different urgencies"),
+        (lambda: PriorityThresholdTuning(batches=0), "batches must be at least 1"),
+        (
+            lambda: fit(
+                compiled(overlapped=False, transport=None), callbacks=[PriorityThresholdTuning()]
+            ),
+            "needs DistributedOptimizer(..., transport=Geryon())",
+        ),
     )
     for call, text in misuse:
         try:
