@@ -14,9 +14,7 @@ import numpy as np
 from trepak.horovod_ext import basics, exchange
 from trepak.tf_plugins.geryon import Geryon
 
-_SETTLING = (
-    1  # batches after a change that are not measured: gradients of the last one still travel
-)
+_SETTLING = 1  # batches after a change that do not count: older gradients are still on their way
 _DEGREE = 2  # of the polynomial that is fitted
 _POINTS = 201
 
