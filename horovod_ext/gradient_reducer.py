@@ -88,16 +88,7 @@ class GradientReducer:
     _agreed_streams = 0  # the next number that all ranks can agree on, in other jobs
 
     def __init__(self, options: ReduceOptions, name: str) -> None:
-        """Makes a reducer; `name` begins the names of its collectives.
-
-        Raises:
-            ValueError: a transport in an elastic job.
-        """
-        if options.transport is not None and basics.is_elastic():
-            raise ValueError(
-                "transport= does not work in elastic jobs: leave it out, and gradients travel by "
-                "Horovod's collectives."
-            )
+        """Makes a reducer; `name` begins the names of its collectives."""
         self.options = options
         self._name = re.sub(r"[^A-Za-z0-9_]", "_", name)  # what TensorFlow allows in an op's name
         self._stream = GradientReducer.streams

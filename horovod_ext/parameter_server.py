@@ -35,6 +35,7 @@ class ServerOptions:
         dscp: what marks the packets of each priority, 0 to 63, the highest first.
         pull_seed: ask for the sums when a step has pushed all its gradients, in an order drawn with
             this seed, as TensorFlow's own servers are asked; None asks with each push.
+        by_layer: what earlier layers need overtakes the rest in every rank's own queues.
     """
 
     servers: Sequence[int] | None = None
@@ -43,6 +44,7 @@ class ServerOptions:
     fixed_order: bool = False
     dscp: Sequence[int] = (46, 0)
     pull_seed: int | None = None
+    by_layer: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that are wrong."""
@@ -115,6 +117,7 @@ def start(options: ServerOptions) -> None:
             slice_elements=options.slice_elements,
             fixed_order=options.fixed_order,
             dscp=options.dscp,
+            by_layer=options.by_layer,
             deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
         )
     )

@@ -32,6 +32,7 @@ class EngineOptions:
         slice_elements: pieces with more elements are cut; 0 cuts nothing.
         fixed_order: sum in the order of ranks, so that the same gradients give the same bits.
         dscp: what marks the packets of each priority, 0 to 63, the highest first.
+        by_layer: what earlier layers need overtakes the rest in every queue of this host.
         deadline_seconds: of every wait.
     """
 
@@ -44,6 +45,7 @@ class EngineOptions:
     slice_elements: int = 1024 * 1024
     fixed_order: bool = False
     dscp: Sequence[int] = (46, 0)
+    by_layer: bool = False
     deadline_seconds: float = 60.0
 
 
@@ -72,6 +74,7 @@ def start_engine(options: EngineOptions) -> tuple[str, str]:
                 slice_elements=options.slice_elements,
                 fixed_order=options.fixed_order,
                 dscp=list(options.dscp),
+                by_layer=options.by_layer,
             )
             .numpy()
         )
@@ -111,11 +114,16 @@ class EngineCounters(NamedTuple):
 
     Attributes:
         bytes_by_priority: payload bytes sent to other ranks, the highest priority first.
-        lookup_seconds: what choosing priorities has taken in total, in seconds.
+        lookup_seconds: what choosing priorities has taken in total, in seconds; of all engines of
+            this process.
+        served_bytes: payload bytes that came to this rank's server.
+        serving_seconds: the CPU time that they took there.
     """
 
     bytes_by_priority: list[int]
     lookup_seconds: float
+    served_bytes: int
+    serving_seconds: float
 
 
 def engine_counters() -> EngineCounters:
@@ -123,5 +131,6 @@ def engine_counters() -> EngineCounters:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        counted, nanoseconds = load().trepak_engine_counters()
-    return EngineCounters([int(n) for n in counted.numpy()], 1e-9 * int(nanoseconds.numpy()))
+        counted, *scalars = load().trepak_engine_counters()
+    lookup, served, serving = (int(scalar.numpy()) for scalar in scalars)
+    return EngineCounters([int(n) for n in counted.numpy()], 1e-9 * lookup, served, 1e-9 * serving)

@@ -27,6 +27,7 @@ REGISTER_OP("TrepakEngineStart")
     .Attr("slice_elements: int")
     .Attr("fixed_order: bool")
     .Attr("dscp: list(int)")
+    .Attr("by_layer: bool")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Vector(2));
@@ -50,14 +51,25 @@ REGISTER_OP("TrepakEngineStop")
 REGISTER_OP("TrepakEngineCounters")
     .Output("bytes_by_priority: int64")
     .Output("lookup_nanoseconds: int64")
+    .Output("served_bytes: int64")
+    .Output("serving_nanoseconds: int64")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(
           0, context->Vector(tensorflow::shape_inference::InferenceContext::kUnknownDim));
-      context->set_output(1, context->Scalar());
+      for (const int index : {1, 2, 3}) {
+        context->set_output(index, context->Scalar());
+      }
       return absl::OkStatus();
     })
-    .Doc("Says how many bytes of each priority left this rank, and what look-ups took in total.");
+    .Doc(R"doc(
+Says what the engine has done since it started; look-ups are those of the process.
+
+bytes_by_priority: bytes that left this rank.
+lookup_nanoseconds: what looking priorities up has taken.
+served_bytes: bytes that came to this rank's server.
+serving_nanoseconds: the CPU time that they took there.
+)doc");
 
 std::vector<std::string> Strings(const tensorflow::Tensor& tensor) {
   const auto values = tensor.flat<tensorflow::tstring>();
@@ -85,6 +97,7 @@ class EngineStartOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("fixed_order", &options_.fixed_order));
     options_.dscp.clear();  // lists are appended to
     OP_REQUIRES_OK(context, context->GetAttr("dscp", &options_.dscp));
+    OP_REQUIRES_OK(context, context->GetAttr("by_layer", &options_.by_layer));
     options_.rank = static_cast<uint32_t>(rank);
     options_.size = static_cast<uint32_t>(size);
     options_.deadline = std::chrono::milliseconds(deadline);
@@ -136,13 +149,17 @@ class EngineCountersOp : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::vector<uint64_t> counted = Engine::Global().BytesByPriority();
     tensorflow::Tensor* bytes = nullptr;
-    tensorflow::Tensor* nanoseconds = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {static_cast<int64_t>(counted.size())}, &bytes));
-    OP_REQUIRES_OK(context, context->allocate_output(1, {}, &nanoseconds));
     std::copy(counted.begin(), counted.end(), bytes->vec<int64_t>().data());
-    nanoseconds->scalar<int64_t>()() =
-        static_cast<int64_t>(Engine::Global().map_table().lookup_nanoseconds());
+    const ParameterServer::Served served = Engine::Global().Served();
+    const uint64_t scalars[] = {Engine::Global().map_table().lookup_nanoseconds(), served.bytes,
+                                served.nanoseconds};
+    for (int i = 0; i < 3; ++i) {
+      tensorflow::Tensor* output = nullptr;
+      OP_REQUIRES_OK(context, context->allocate_output(1 + i, {}, &output));
+      output->scalar<int64_t>()() = static_cast<int64_t>(scalars[i]);
+    }
   }
 };
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from trepak.ops.loader import load
 
-__all__ = ["record_parameter", "set_thresholds"]
+__all__ = [
+    "record_parameter",
+    "register_server_protocol",
+    "server_protocol_bytes",
+    "set_thresholds",
+]
 
 
 def record_parameter(label: str, layer: int, fully_connected: bool) -> None:
@@ -40,3 +46,25 @@ def set_thresholds(thresholds: Sequence[float] | None) -> None:
 
     with tf.init_scope(), tf.device("CPU:0"):
         load().trepak_set_thresholds(thresholds=list(thresholds or []), coarse=thresholds is None)
+
+
+def register_server_protocol() -> None:
+    """Makes the server protocol "grpc+geryon" known to this process.
+
+    After it, `tf.distribute.Server(..., protocol="grpc+geryon")` starts TensorFlow's own server,
+    whose tensors travel between tasks on Geryon's flows: two-dimensional ones (fully connected
+    layers) at low priority, all others at high (section IV). All tasks of the cluster should use
+    it; what the flows can't carry travels by gRPC.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        load().trepak_register_server_protocol()
+
+
+def server_protocol_bytes() -> Any:
+    """Returns the bytes of tensors that left a process by grpc+geryon: int64, [priorities].
+
+    Of the task on which the op is placed, with `tf.device`; the highest priority first.
+    """
+    return load().trepak_server_protocol_bytes()

@@ -88,8 +88,10 @@ REGISTER_OP("TrepakPendingGradients")
 
 std::shared_ptr<ParameterClient> FindClient(Status* status) {
   std::shared_ptr<ParameterClient> client = Engine::Global().client();
-  *status =
-      client == nullptr ? FailedPreconditionError("the native engine does not run") : OkStatus();
+  *status = client == nullptr ? FailedPreconditionError(
+                                    "the native engine does not run; an elastic job needs a "
+                                    "TensorFlowKerasState with this optimizer")
+                              : OkStatus();
   return client;
 }
 
@@ -141,8 +143,8 @@ class PushGradientOp : public tensorflow::OpKernel {
       auto gradient = std::make_shared<tensorflow::Tensor>(context->input(1));
       void* const data = gradient->data();
       const size_t size = gradient->TotalBytes();
-      const uint8_t priority = Engine::Global().map_table().PriorityOf(label_);
-      status = client->Push(static_cast<uint32_t>(key_), priority,
+      const Precedence precedence = Engine::Global().PrecedenceOf(label_);
+      status = client->Push(static_cast<uint32_t>(key_), precedence,
                             Payload(data, size, std::move(gradient)),
                             average_ ? factor_ / Engine::Global().size() : factor_, pull_);
     }
@@ -266,8 +268,8 @@ class CommitStepOp : public tensorflow::OpKernel {
     std::lock_guard<std::mutex> lock(mutex_);
     std::shuffle(order_.begin(), order_.end(), random_);
     for (const size_t i : order_) {
-      const uint8_t priority = Engine::Global().map_table().PriorityOf(labels_[i]);
-      TREPAK_RETURN_IF_ERROR(client->Pull(keys_[i], priority));
+      const Precedence precedence = Engine::Global().PrecedenceOf(labels_[i]);
+      TREPAK_RETURN_IF_ERROR(client->Pull(keys_[i], precedence));
     }
     return OkStatus();
   }

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,14 @@ def start(
         start_new_session=True,
         **kwargs,
     )
+
+
+def wait_for(paths: list[Path], seconds: float = 90) -> None:
+    """Waits until all files are there, with something in them."""
+    deadline = time.monotonic() + seconds
+    while not all(path.exists() and path.read_text() for path in paths):
+        assert time.monotonic() < deadline, f"{paths} did not appear"
+        time.sleep(0.05)
 
 
 def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from conftest import WORKERS, finish, start
 EPOCHS = 8
 
 
-def launch(tmp_path: Path, hosts: list[str], np: int, max_np: int) -> tuple:
+def launch(tmp_path: Path, hosts: list[str], np: int, max_np: int, way: str = "") -> tuple:
     """Starts an elastic job; the file of hosts, one `name:slots` a line, may change meanwhile."""
     listing = tmp_path / "hosts"
     listing.write_text("\n".join(hosts) + "\n")
@@ -26,7 +26,7 @@ def launch(tmp_path: Path, hosts: list[str], np: int, max_np: int) -> tuple:
     command = [horovodrun, "--gloo", "-np", str(np), "--min-np", "1", "--max-np", str(max_np)]
     command += ["--network-interface", "lo", "--host-discovery-script", str(script)]
     command += [sys.executable, str(WORKERS / "elastic_fit.py")]
-    return start(command, tmp_path, env={"EPOCHS": str(EPOCHS)}), listing
+    return start(command, tmp_path, env={"EPOCHS": str(EPOCHS), "WAY": way}), listing
 
 
 def epochs_seen(tmp_path: Path) -> list[dict[str, str]]:
@@ -61,9 +61,10 @@ def check_end(tmp_path: Path, code: int, output: str, size: int) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_goes_on_after_a_rank_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["horovod", "geryon"])
+def test_goes_on_after_a_rank_is_killed(tmp_path: Path, way: str) -> None:
     # A lost rank's host is not used again, so the ranks live on two.
-    process, _ = launch(tmp_path, ["localhost:1", "127.0.0.1:1"], np=2, max_np=2)
+    process, _ = launch(tmp_path, ["localhost:1", "127.0.0.1:1"], np=2, max_np=2, way=way)
     try:
         seen = wait_for_epoch(tmp_path, 1, size=2)
         os.kill(int(next(e for e in seen if e["rank"] == "1")["pid"]), signal.SIGKILL)
@@ -74,8 +75,9 @@ def test_goes_on_after_a_rank_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_takes_in_a_rank_that_is_added(tmp_path: Path) -> None:
-    process, listing = launch(tmp_path, ["localhost:1"], np=1, max_np=2)
+@pytest.mark.parametrize("way", ["horovod", "geryon"])
+def test_takes_in_a_rank_that_is_added(tmp_path: Path, way: str) -> None:
+    process, listing = launch(tmp_path, ["localhost:1"], np=1, max_np=2, way=way)
     try:
         wait_for_epoch(tmp_path, 1, size=1)
         listing.write_text("localhost:2\n")

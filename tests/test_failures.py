@@ -11,16 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import WORKERS, finish, horovodrun, run_job, start
+from conftest import WORKERS, finish, horovodrun, run_job, start, wait_for
 
 LIMIT = 10.0  # seconds from the kill to the end of the job
-
-
-def wait_for(paths: list[Path], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not all(path.exists() and path.read_text() for path in paths):
-        assert time.monotonic() < deadline, f"{paths} did not appear"
-        time.sleep(0.05)
 
 
 def kill_one(

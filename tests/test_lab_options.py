@@ -36,12 +36,20 @@ def test_rates_that_are_none(text: str) -> None:
         ({"hosts": 65}, "1 to 64 hosts"),
         ({"priorities": 9}, "1 to 8 priorities"),
         ({"name": "a/b"}, "letters, digits and dashes"),
+        ({"packet": 100}, "1500 to 65536 bytes"),
         ({"links": {"w7": 1}}, "no host 'w7'; it has w0 to w2"),
     ],
 )
 def test_labs_that_cannot_be(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Lab(**{"name": "lab", "hosts": 3, "rate": 10**9, **values})
+
+
+def test_packets_are_short_unless_told() -> None:
+    """0.25 ms of the link, which hold up urgent ones; at least two plain packets."""
+    lab = Lab("lab", hosts=4, rate=10**9)
+    assert [lab.largest_packet(rate) for rate in (10**6, 10**9, 10**11)] == [3000, 31250, 65536]
+    assert Lab("lab", hosts=4, rate=10**9, packet=8000).largest_packet(10**9) == 8000
 
 
 def test_ranks_fill_the_hosts_evenly() -> None:

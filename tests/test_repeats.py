@@ -34,4 +34,20 @@ def test_killed_ranks(tmp_path: Path, round: int) -> None:
 
 @rounds
 def test_elastic_ranks(tmp_path: Path, round: int) -> None:
-    test_elastic.test_goes_on_after_a_rank_is_killed(tmp_path)
+    test_elastic.test_goes_on_after_a_rank_is_killed(tmp_path, "horovod")
+
+
+@rounds
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+def test_flows(tmp_path: Path, gloo: bool, round: int) -> None:
+    job = run_job(["run.py", "geryon"], tmp_path, gloo=gloo, env={"EXACTNESS_WAY": "overlap"})
+    assert job.passed("geryon") == [test_bsp.count_cases("geryon")] * 2
+    assert job.code == 0, job.output[-6000:]
+
+
+@rounds
+def test_killed_ranks_of_flows(tmp_path: Path, round: int) -> None:
+    (tmp_path / "killed").mkdir()
+    test_failures.test_flows_name_the_killed_rank(tmp_path / "killed")
+    (tmp_path / "elastic").mkdir()
+    test_elastic.test_goes_on_after_a_rank_is_killed(tmp_path / "elastic", "geryon")

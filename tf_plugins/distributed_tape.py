@@ -133,6 +133,11 @@ def _tape_reducer(options: ReduceOptions, local: Sequence[Any]) -> GradientReduc
         groups = tuple(tuple(key(variable) for variable in group) for group in groups)
     settings = tuple((vars(options) | {"groups": groups}).values())
     kind = (settings, frozenset(key(source) for source in local))
+    if options.transport is not None and basics.is_elastic():
+        raise ValueError(
+            "a tape's transport= does not work in elastic jobs: give it to DistributedOptimizer, "
+            "which an elastic state starts anew with the ranks that there are."
+        )
     if kind not in _tape_reducers:
         _tape_reducers[kind] = GradientReducer(options, "DistributedGradientTape")
         for source in local:

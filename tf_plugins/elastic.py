@@ -126,6 +126,12 @@ class TensorFlowKerasState(TensorFlowState):
         self.optimizer = optimizer
         super().__init__([*model.weights, *optimizer.variables], **kwargs)
 
+    def save(self) -> None:
+        """Commits the values in this rank's memory; gradients on their way are applied before."""
+        if hasattr(self.optimizer, "flush"):
+            self.optimizer.flush()
+        super().save()
+
     def restore(self) -> None:
         """Goes back to the last commit."""
         self._forget_passes()
@@ -134,13 +140,19 @@ class TensorFlowKerasState(TensorFlowState):
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
         self._forget_passes()
+        transport = self._distribution and self._distribution.reducer.options.transport
+        if transport is not None:
+            transport.start()  # among the ranks that there are now
         super().sync()
+
+    @property
+    def _distribution(self) -> Any:
+        return getattr(self.optimizer, "_trepak", None)
 
     def _forget_passes(self) -> None:
         """Starts summing over backward passes anew, so that all ranks reduce in the same pass."""
-        distribution = getattr(self.optimizer, "_trepak", None)
-        if distribution is not None and distribution.accumulator is not None:
-            distribution.accumulator.reset()
+        if self._distribution is not None and self._distribution.accumulator is not None:
+            self._distribution.accumulator.reset()
 
 
 class KerasState(TensorFlowKerasState):

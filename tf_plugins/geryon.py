@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trepak.ops import geryon as native
-from trepak.tf_plugins.forward_order import Place
 from trepak.tf_plugins.parameter_servers import ParameterServers
 
 _EXPEDITED, _DEFAULT = 46, 0  # DSCP: expedited forwarding (RFC 3246), best effort
@@ -66,10 +65,6 @@ class Geryon(ParameterServers):
         self.threshold = threshold
         native.set_thresholds(self._thresholds)
         self._thresholds_set = True
-
-    def place(self, label: str, place: Place) -> None:
-        """Notes a variable's place in the map_table; see `ParameterServers.place`."""
-        native.record_parameter(label, place.layer, place.fully_connected)
 
 
 def _checked(threshold: float | Sequence[float] | str, priorities: int) -> list[float] | None:

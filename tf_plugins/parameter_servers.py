@@ -10,7 +10,8 @@ import tensorflow as tf
 from trepak.horovod_ext import parameter_server
 from trepak.horovod_ext.parameter_server import ServerOptions
 from trepak.horovod_ext.transport import Transport
-from trepak.tf_plugins.forward_order import Place, places
+from trepak.ops import geryon as map_table
+from trepak.tf_plugins.forward_order import places
 
 
 class ParameterServers(Transport):
@@ -28,6 +29,7 @@ class ParameterServers(Transport):
         fixed_order: bool = False,
         dscp: Sequence[int] = (0,),
         pull_seed: int | None = None,
+        by_layer: bool = False,
     ) -> None:
         """Makes the transport; nothing runs before the first step.
 
@@ -40,6 +42,8 @@ class ParameterServers(Transport):
             dscp: what marks the packets of each priority, 0 to 63, the highest first.
             pull_seed: ask for sums only when a step has pushed everything, in an order drawn with
                 this seed, as TensorFlow's own parameter servers are asked.
+            by_layer: what earlier layers need overtakes the rest in every rank's own queues, as in
+                TicTac and P3; the network knows nothing of it.
 
         Raises:
             ValueError: options that are wrong.
@@ -51,6 +55,7 @@ class ParameterServers(Transport):
             fixed_order=fixed_order,
             dscp=tuple(dscp),
             pull_seed=pull_seed,
+            by_layer=by_layer,
         )
         self._labels: dict[int, str] = {}
         self._placed: set[int] = set()
@@ -80,19 +85,11 @@ class ParameterServers(Transport):
         if any(new):
             for key, place in zip(keys, places(variables), strict=True):
                 if key not in self._placed:
-                    self.place(self._labels[key], place)
+                    map_table.record_parameter(self._labels[key], *place)
             self._placed.update(keys)
         for key, variable, gradient in zip(keys, variables, gradients, strict=True):
             parameter_server.push(key, variable, gradient, factor, average)
         parameter_server.commit(keys, variables)
-
-    def place(self, label: str, place: Place) -> None:
-        """Is told where in the network a variable stands, before it is first pushed.
-
-        Args:
-            label: the variable's.
-            place: its layer.
-        """
 
     def deliver(self, key: int, variable: Any) -> Any:
         """Returns a gradient's sum; see `Transport.deliver`."""

@@ -36,6 +36,7 @@ _EXPORTS = {
     "horovod_ext.transport": "Transport",
     "tf_plugins.parameter_servers": "ParameterServers",
     "tf_plugins.geryon": "Geryon",
+    "ops.geryon": "register_server_protocol",
     "tf_plugins.overlap": "overlap",
     "tf_plugins.bsp": "BSP",
     "tf_plugins.state_average": "average_state",

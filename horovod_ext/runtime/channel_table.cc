@@ -6,7 +6,7 @@ namespace trepak {
 
 Status ChannelTable::Open(Transport* transport, uint32_t rank,
                           const std::vector<std::string>& addresses, const std::vector<int>& dscp,
-                          std::chrono::milliseconds deadline) {
+                          int send_buffer, std::chrono::milliseconds deadline) {
   rank_ = rank;
   priorities_ = dscp.size();
   for (size_t peer = 0; peer < addresses.size(); ++peer) {
@@ -15,6 +15,7 @@ Status ChannelTable::Open(Transport* transport, uint32_t rank,
       target.peer = static_cast<uint32_t>(peer);
       target.priority = static_cast<uint8_t>(priority);
       target.dscp = dscp[priority];
+      target.send_buffer = send_buffer;
       target.address = addresses[peer];
       TREPAK_RETURN_IF_ERROR(transport->Open(target, deadline));
       flows_[{target.peer, target.priority}] =

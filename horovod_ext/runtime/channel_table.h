@@ -23,8 +23,9 @@ class ChannelTable {
   // Opens a flow of each priority to each peer.
   //   addresses: by rank; an empty one is no peer.
   //   dscp: by priority, what marks its packets.
+  //   send_buffer: see FlowTarget.
   Status Open(Transport* transport, uint32_t rank, const std::vector<std::string>& addresses,
-              const std::vector<int>& dscp, std::chrono::milliseconds deadline);
+              const std::vector<int>& dscp, int send_buffer, std::chrono::milliseconds deadline);
 
   // The flow to `peer` of `priority`, the last one if there are not so many; null if none.
   Flow* Find(uint32_t peer, uint8_t priority) const;

@@ -20,9 +20,10 @@ Payload TextPayload(std::string_view text) {
 Endpoint::Endpoint(const Options& options, std::shared_ptr<ErrorLatch> errors)
     : options_(options), errors_(std::move(errors)) {}
 
-Status Endpoint::Connect(const std::vector<std::string>& addresses, const std::vector<int>& dscp) {
-  TREPAK_RETURN_IF_ERROR(
-      channels_.Open(transport_.get(), options_.rank, addresses, dscp, options_.deadline));
+Status Endpoint::Connect(const std::vector<std::string>& addresses, const std::vector<int>& dscp,
+                         int send_buffer) {
+  TREPAK_RETURN_IF_ERROR(channels_.Open(transport_.get(), options_.rank, addresses, dscp,
+                                        send_buffer, options_.deadline));
   connected_.store(true, std::memory_order_release);
   return error();
 }
@@ -31,6 +32,7 @@ void Endpoint::Leave() {
   if (connected_.load(std::memory_order_acquire) && error().ok()) {
     Message farewell;
     farewell.header.kind = MessageKind::kLeave;
+    farewell.header.order = kLastInOrder;
     channels_.BroadcastOnAll(farewell);
   }
 }
@@ -128,8 +130,9 @@ void Endpoint::Park(const Status& status) {
   Failed(error());
 }
 
-Status Endpoint::Send(uint32_t peer, uint8_t priority, Message message) {
-  Flow* const flow = channels_.Find(peer, priority);
+Status Endpoint::Send(uint32_t peer, Precedence precedence, Message message) {
+  message.header.order = precedence.order;
+  Flow* const flow = channels_.Find(peer, precedence.priority);
   if (flow == nullptr) {
     return InternalError(Me() + " has no flow to rank " + std::to_string(peer));
   }

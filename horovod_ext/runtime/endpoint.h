@@ -46,7 +46,8 @@ class Endpoint : public Transport::Receiver {
   const Transport& transport() const { return *transport_; }
 
   // Opens the flows to peers; see ChannelTable::Open.
-  Status Connect(const std::vector<std::string>& addresses, const std::vector<int>& dscp);
+  Status Connect(const std::vector<std::string>& addresses, const std::vector<int>& dscp,
+                 int send_buffer = 0);
 
   // By priority, bytes of payloads sent to other ranks.
   std::vector<uint64_t> BytesByPriority() const { return channels_.BytesByPriority(); }
@@ -81,7 +82,7 @@ class Endpoint : public Transport::Receiver {
   bool HasLeft(uint32_t peer) const;
 
   // Sends on the flow to a peer. From any thread.
-  Status Send(uint32_t peer, uint8_t priority, Message message);
+  Status Send(uint32_t peer, Precedence precedence, Message message);
 
   Status error() const { return errors_->status(); }
   std::string Me() const { return "rank " + std::to_string(options_.rank); }

@@ -20,6 +20,15 @@ Status Listen(const Engine::Options& options, Endpoint* endpoint) {
   return OkStatus();
 }
 
+// Nothing overtakes what waits in the kernel: where the order matters, about one slice of each
+// flow.
+int SendBuffer(const Engine::Options& options) {
+  constexpr int64_t kLeast = 16 << 10;
+  constexpr int64_t kMost = 1 << 20;
+  const int64_t slice = options.partition.slice_elements * static_cast<int64_t>(sizeof(float));
+  return options.by_layer ? static_cast<int>(std::clamp(slice, kLeast, kMost)) : 0;
+}
+
 }  // namespace
 
 Status Engine::Start(const Options& options) {
@@ -61,17 +70,29 @@ Status Engine::Connect(const std::vector<std::string>& servers,
   std::shared_ptr<ParameterServer> server;
   std::shared_ptr<ParameterClient> client;
   std::vector<int> dscp;
+  int send_buffer = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     server = server_;
     client = client_;
     dscp = options_.dscp;
+    send_buffer = SendBuffer(options_);
   }
   if (client == nullptr) {
     return FailedPreconditionError("the native engine does not run");
   }
-  TREPAK_RETURN_IF_ERROR(client->Connect(servers, dscp));
-  return server == nullptr ? OkStatus() : server->Connect(clients, dscp);
+  TREPAK_RETURN_IF_ERROR(client->Connect(servers, dscp, send_buffer));
+  return server == nullptr ? OkStatus() : server->Connect(clients, dscp, send_buffer);
+}
+
+Precedence Engine::PrecedenceOf(const std::string& name) {
+  const uint8_t priority = map_table_.PriorityOf(name);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!options_.by_layer) {
+    return priority;
+  }
+  return {priority,
+          static_cast<uint16_t>(std::min<int>(map_table_.LayerOf(name), kLastInOrder - 1))};
 }
 
 uint32_t Engine::size() const {
@@ -128,6 +149,11 @@ std::vector<uint64_t> Engine::BytesByPriority() const {
     }
   }
   return bytes;
+}
+
+ParameterServer::Served Engine::Served() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return server_ == nullptr ? ParameterServer::Served{} : server_->served();
 }
 
 Engine& Engine::Global() {

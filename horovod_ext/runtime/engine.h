@@ -32,6 +32,8 @@ class Engine {
     PartitionOptions partition;       // its servers are those of the job
     bool fixed_order = false;         // sum in the order of ranks
     std::vector<int> dscp = {46, 0};  // by priority, the highest first
+    // What earlier layers need overtakes the rest in every queue of this host.
+    bool by_layer = false;
   };
 
   Engine() = default;
@@ -52,6 +54,9 @@ class Engine {
   // end as well: they may still want answers.
   void Stop(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
 
+  // What a parameter's messages go before, from its place in the map_table.
+  Precedence PrecedenceOf(const std::string& name);
+
   // Number of ranks; 0 if the engine does not run.
   uint32_t size() const;
 
@@ -62,6 +67,9 @@ class Engine {
 
   // By priority, bytes that this rank has sent to others.
   std::vector<uint64_t> BytesByPriority() const;
+
+  // What this rank's server has done; nothing if it is none.
+  ParameterServer::Served Served() const;
 
   // That of this process.
   static Engine& Global();

@@ -8,7 +8,8 @@
 namespace trepak {
 namespace {
 
-Engine::Options OptionsOf(uint32_t rank, uint32_t size, std::vector<uint32_t> servers) {
+Engine::Options OptionsOf(uint32_t rank, uint32_t size, std::vector<uint32_t> servers,
+                          bool by_layer = false) {
   static const Secret kSecret = MakeSecret();
   Engine::Options options;
   options.rank = rank;
@@ -17,18 +18,19 @@ Engine::Options OptionsOf(uint32_t rank, uint32_t size, std::vector<uint32_t> se
   options.secret = kSecret;
   options.deadline = std::chrono::milliseconds(20'000);
   options.partition.servers = std::move(servers);
+  options.by_layer = by_layer;
   return options;
 }
 
 // A job of several engines in one process, over real sockets.
 class Job {
  public:
-  Job(uint32_t size, const std::vector<uint32_t>& servers) {
+  Job(uint32_t size, const std::vector<uint32_t>& servers, bool by_layer = false) {
     std::vector<std::string> server_addresses;
     std::vector<std::string> client_addresses;
     for (uint32_t rank = 0; rank < size; ++rank) {
       engines.push_back(std::make_unique<Engine>());
-      EXPECT_TRUE(engines[rank]->Start(OptionsOf(rank, size, servers)).ok());
+      EXPECT_TRUE(engines[rank]->Start(OptionsOf(rank, size, servers, by_layer)).ok());
       server_addresses.push_back(engines[rank]->server_address());
       client_addresses.push_back(engines[rank]->client_address());
     }
@@ -46,7 +48,7 @@ class Job {
     Payload values = Payload::Allocate(4000 * sizeof(float));
     std::fill_n(static_cast<float*>(values.mutable_data()), 4000, value);
     auto promise = std::make_shared<std::promise<Status>>();
-    Status status = client->Push(key, 0, values);
+    Status status = client->Push(key, engines[rank]->PrecedenceOf(std::to_string(key)), values);
     if (!status.ok()) {
       promise->set_value(status);
       return promise->get_future();
@@ -84,6 +86,31 @@ TEST(EngineTest, SumsOverSockets) {
       }
     }
     EXPECT_GT(job.engines[0]->BytesByPriority()[0], 0u);
+  }
+}
+
+TEST(EngineTest, OrderByLayerLeavesTheSumsAlone) {
+  Job job(2, {0, 1}, /*by_layer=*/true);
+  constexpr uint32_t kVariables = 8;
+  for (auto& engine : job.engines) {
+    for (uint32_t key = 0; key < kVariables; ++key) {
+      const int layer = static_cast<int>(kVariables - key);
+      ASSERT_TRUE(engine->map_table().Record(std::to_string(key), {layer, false}).ok());
+      EXPECT_EQ(engine->PrecedenceOf(std::to_string(key)).order, layer);
+      ASSERT_TRUE(engine->client()->Register(key, "v", ElementType::kFloat32, 4000).ok());
+    }
+  }
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::future<Status>> sums;
+    for (uint32_t key = 0; key < kVariables; ++key) {
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        sums.push_back(job.Sum(rank, key, static_cast<float>(key + rank), 1.0F + 2.0F * key));
+      }
+    }
+    for (auto& sum : sums) {
+      const Status status = sum.get();
+      ASSERT_TRUE(status.ok()) << status;
+    }
   }
 }
 

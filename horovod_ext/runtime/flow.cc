@@ -9,10 +9,11 @@ Status Flow::Send(Message message) {
   std::lock_guard<std::mutex> lock(mutex_);
   message.header.sender = sender_;
   message.header.priority = priority_;
-  message.header.sequence = next_sequence_;
+  uint64_t& next = next_sequence_[message.header.order];
+  message.header.sequence = next;
   const size_t size = message.payload.size();
   TREPAK_RETURN_IF_ERROR(transport_->Send(peer_, priority_, std::move(message)));
-  ++next_sequence_;
+  ++next;
   bytes_ += size;
   return OkStatus();
 }
@@ -23,7 +24,7 @@ uint64_t Flow::bytes() const {
 }
 
 Status SequenceCheck::Check(const Header& header) {
-  uint64_t& next = next_[{header.sender, header.priority}];
+  uint64_t& next = next_[{header.sender, header.priority, header.order}];
   if (header.sequence != next) {
     return InternalError("message " + std::to_string(header.sequence) + " of rank " +
                          std::to_string(header.sender) + "'s flow of priority " +

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <utility>
+#include <tuple>
 
 #include "horovod_ext/runtime/transport.h"
 
@@ -34,18 +34,18 @@ class Flow {
   const uint32_t peer_;
   const uint8_t priority_;
   mutable std::mutex mutex_;
-  uint64_t next_sequence_ = 0;  // Guarded by mutex_.
-  uint64_t bytes_ = 0;          // Guarded by mutex_.
+  std::map<uint16_t, uint64_t> next_sequence_;  // Guarded by mutex_; by order.
+  uint64_t bytes_ = 0;                          // Guarded by mutex_.
 };
 
 // The other end: says whether a message is the next one of its flow. Thread safety: none.
 class SequenceCheck {
  public:
-  // Fails, naming the sender, if messages were lost, doubled or overtook each other.
+  // Fails, naming the sender, if messages were lost, doubled or overtook others of the same order.
   Status Check(const Header& header);
 
  private:
-  std::map<std::pair<uint32_t, uint8_t>, uint64_t> next_;  // by sender and priority
+  std::map<std::tuple<uint32_t, uint8_t, uint16_t>, uint64_t> next_;  // by sender, priority, order
 };
 
 }  // namespace trepak

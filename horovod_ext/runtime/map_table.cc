@@ -60,6 +60,12 @@ uint8_t MapTable::PriorityOf(const std::string& name) {
   return priority;
 }
 
+int MapTable::LayerOf(const std::string& name) const {
+  std::shared_lock<std::shared_mutex> lock(mutex_);
+  const auto place = places_.find(name);
+  return place == places_.end() ? 0 : place->second.layer;
+}
+
 double MapTable::UrgencyOf(const std::string& name) const {
   std::shared_lock<std::shared_mutex> lock(mutex_);
   const auto place = places_.find(name);

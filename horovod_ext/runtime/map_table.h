@@ -38,6 +38,9 @@ class MapTable {
   // A parameter's priority; 0 for one that was not recorded. Names must be recorded before.
   uint8_t PriorityOf(const std::string& name);
 
+  // The position of its layer in forward order; 0 if it was not recorded.
+  int LayerOf(const std::string& name) const;
+
   // Its urgency level, 1 - l/L, with L the number of layers recorded.
   double UrgencyOf(const std::string& name) const;
 

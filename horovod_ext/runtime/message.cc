@@ -7,7 +7,7 @@ namespace trepak {
 namespace {
 
 constexpr uint32_t kMagic = 0x4b505254;  // "TRPK"
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 
 // Writes and reads integers at increasing offsets, little endian on any host.
 class Writer {
@@ -54,9 +54,8 @@ HeaderBytes Encode(const Header& header, size_t payload_bytes) {
   writer.Put(static_cast<uint8_t>(header.type));
   writer.Put(header.flags);
   writer.Put(header.priority);
-  for (int unused = 0; unused < 3; ++unused) {
-    writer.Put(uint8_t{0});
-  }
+  writer.Put(header.order);
+  writer.Put(uint8_t{0});
   writer.Put(header.sender);
   writer.Put(header.key);
   writer.Put(header.slice);
@@ -94,10 +93,9 @@ Status Decode(std::string_view bytes, size_t payload_bytes, Header* header) {
   header->type = static_cast<ElementType>(type);
   header->flags = reader.Get<uint8_t>();
   header->priority = reader.Get<uint8_t>();
-  for (int unused = 0; unused < 3; ++unused) {
-    if (reader.Get<uint8_t>() != 0) {
-      return Malformed("has bytes set that mean nothing");
-    }
+  header->order = reader.Get<uint16_t>();
+  if (reader.Get<uint8_t>() != 0) {
+    return Malformed("has a byte set that means nothing");
   }
   header->sender = reader.Get<uint32_t>();
   header->key = reader.Get<uint32_t>();

@@ -41,16 +41,25 @@ constexpr size_t SizeOf(ElementType type) {
 // The sender wants the answer as soon as there is one: a push and a pull in one message.
 constexpr uint8_t kWantsAnswer = 1;
 
+// What goes before what: the flow a message takes, and its place in that flow's queue.
+struct Precedence {
+  Precedence(uint8_t priority_ = 0, uint16_t order_ = 0) : priority(priority_), order(order_) {}
+  uint8_t priority;  // of the flow; 0 is the highest
+  uint16_t order;    // smaller ones overtake greater ones that still wait; see Transport
+};
+constexpr uint16_t kLastInOrder = 0xffff;
+
 struct Header {
   MessageKind kind = MessageKind::kHello;
   ElementType type = ElementType::kNone;
   uint8_t flags = 0;
-  uint8_t priority = 0;   // of the flow; 0 is the highest
+  uint8_t priority = 0;   // see Precedence
+  uint16_t order = 0;     // see Precedence
   uint32_t sender = 0;    // rank
   uint32_t key = 0;       // which variable
   uint32_t slice = 0;     // which slice of it
   uint64_t round = 0;     // which version of it
-  uint64_t sequence = 0;  // which message of its flow, from 0 on
+  uint64_t sequence = 0;  // which message of its flow and order, from 0 on
   uint64_t token = 0;     // what the flow was given when it was authenticated
 };
 

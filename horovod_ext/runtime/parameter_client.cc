@@ -12,12 +12,13 @@ Status ParameterClient::Register(uint32_t key, const std::string& name, ElementT
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = variables_.find(key);
   if (found != variables_.end()) {
-    const Variable& known = found->second;
-    if (known.name != name || known.type != type || known.elements != elements) {
+    Variable& known = found->second;
+    if (known.type != type || known.elements != elements) {
       return AlreadyExistsError("variable " + std::to_string(key) + " is " + known.name + " with " +
                                 std::to_string(known.elements) + " elements; it can't be " + name +
                                 " with " + std::to_string(elements));
     }
+    known.name = name;
     return OkStatus();
   }
   Variable& variable = variables_[key];
@@ -41,7 +42,7 @@ ParameterClient::Variable* ParameterClient::Find(uint32_t key, Status* status) {
   return &found->second;
 }
 
-Status ParameterClient::Push(uint32_t key, uint8_t priority, Payload values, double factor,
+Status ParameterClient::Push(uint32_t key, Precedence precedence, Payload values, double factor,
                              bool pull) {
   // Held while sending, which does not block: a round's slices must leave before the next one's.
   std::lock_guard<std::mutex> lock(mutex_);
@@ -68,10 +69,11 @@ Status ParameterClient::Push(uint32_t key, uint8_t priority, Payload values, dou
   variable->delivered = false;
   variable->committed = false;
   ++variable->rounds;
-  return SendSlices(key, priority, *variable, MessageKind::kPush, pull ? kWantsAnswer : 0, values);
+  return SendSlices(key, precedence, *variable, MessageKind::kPush, pull ? kWantsAnswer : 0,
+                    values);
 }
 
-Status ParameterClient::Pull(uint32_t key, uint8_t priority) {
+Status ParameterClient::Pull(uint32_t key, Precedence precedence) {
   std::lock_guard<std::mutex> lock(mutex_);
   Status status;
   Variable* const variable = Find(key, &status);
@@ -83,10 +85,10 @@ Status ParameterClient::Pull(uint32_t key, uint8_t priority) {
                                    " without having pushed it, or twice");
   }
   variable->asked = true;
-  return SendSlices(key, priority, *variable, MessageKind::kPull, 0, Payload());
+  return SendSlices(key, precedence, *variable, MessageKind::kPull, 0, Payload());
 }
 
-Status ParameterClient::SendSlices(uint32_t key, uint8_t priority, const Variable& variable,
+Status ParameterClient::SendSlices(uint32_t key, Precedence precedence, const Variable& variable,
                                    MessageKind kind, uint8_t flags, const Payload& values) {
   const size_t element = SizeOf(variable.type);
   for (size_t index = 0; index < variable.slices.size(); ++index) {
@@ -101,7 +103,7 @@ Status ParameterClient::SendSlices(uint32_t key, uint8_t priority, const Variabl
       message.header.type = variable.type;
       message.payload = values.Part(slice.offset * element, slice.elements * element);
     }
-    TREPAK_RETURN_IF_ERROR(Send(slice.server, priority, std::move(message)));
+    TREPAK_RETURN_IF_ERROR(Send(slice.server, precedence, std::move(message)));
   }
   return OkStatus();
 }

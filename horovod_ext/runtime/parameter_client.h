@@ -32,17 +32,18 @@ class ParameterClient : public Endpoint {
   void Cancel(const Status& status) { Park(status); }
 
   // Makes a variable known. All ranks must give it the same key, size and type. Doing so again is
-  // an error if anything differs.
+  // an error if size or type differ; the name, which is for messages, may.
   Status Register(uint32_t key, const std::string& name, ElementType type, int64_t elements);
 
-  // Pushes this rank's contribution to the next round of a variable, on the flows of `priority`. It
-  // is read until it is sent: nobody may write to it any more. What comes back is multiplied with
-  // `factor`. `pull`: ask for it at once; otherwise Pull must follow.
-  Status Push(uint32_t key, uint8_t priority, Payload values, double factor = 1.0,
+  // Pushes this rank's contribution to the next round of a variable. It is read until it is sent:
+  // nobody may write to it any more. What comes back is multiplied with `factor`. `pull`: ask for
+  // it at once; otherwise Pull must follow. Answers have the precedence with which they were asked
+  // for.
+  Status Push(uint32_t key, Precedence precedence, Payload values, double factor = 1.0,
               bool pull = true);
 
   // Asks for the sum of the round that was pushed last.
-  Status Pull(uint32_t key, uint8_t priority);
+  Status Pull(uint32_t key, Precedence precedence);
 
   // Hands the result of the round that was pushed last to `callback`, once, when all of it has
   // come.
@@ -86,7 +87,7 @@ class ParameterClient : public Endpoint {
 
   // Requires mutex_. Null, with `status`, if there is no such variable.
   Variable* Find(uint32_t key, Status* status);
-  Status SendSlices(uint32_t key, uint8_t priority, const Variable& variable, MessageKind kind,
+  Status SendSlices(uint32_t key, Precedence precedence, const Variable& variable, MessageKind kind,
                     uint8_t flags, const Payload& values);
 
   const PartitionOptions partition_;

@@ -1,6 +1,7 @@
 #include "horovod_ext/runtime/parameter_server.h"
 
 #include <cstring>
+#include <ctime>
 #include <string>
 
 #include "horovod_ext/runtime/summation.h"
@@ -12,6 +13,15 @@ std::string NameOf(const Header& header) {
   return "slice " + std::to_string(header.slice) + " of variable " + std::to_string(header.key);
 }
 
+// CPU time of the calling thread.
+uint64_t ThreadNanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+Precedence PrecedenceOf(const Header& header) { return {header.priority, header.order}; }
+
 Status WrongRound(const Header& header, uint64_t round) {
   return InternalError("rank " + std::to_string(header.sender) + " is in round " +
                        std::to_string(header.round) + " of " + NameOf(header) +
@@ -21,6 +31,14 @@ Status WrongRound(const Header& header, uint64_t round) {
 }  // namespace
 
 Status ParameterServer::Handle(Message message) {
+  const uint64_t begin = ThreadNanoseconds();
+  bytes_.fetch_add(message.payload.size(), std::memory_order_relaxed);
+  Status status = Serve(std::move(message));
+  nanoseconds_.fetch_add(ThreadNanoseconds() - begin, std::memory_order_relaxed);
+  return status;
+}
+
+Status ParameterServer::Serve(Message message) {
   const Header& header = message.header;
   if (header.sender >= options().size) {
     return InvalidArgumentError("a message comes from rank " + std::to_string(header.sender) +
@@ -74,7 +92,7 @@ Status ParameterServer::Push(SliceState* slice, const Header& header, Payload pa
   ++slice->contributions;
   Add(slice, header.sender, std::move(payload));
   if ((header.flags & kWantsAnswer) != 0) {
-    slice->askers.push_back({header.sender, header.priority});
+    slice->askers.push_back({header.sender, PrecedenceOf(header)});
   }
   return slice->contributions == options().size ? FinishRound(slice, header) : OkStatus();
 }
@@ -117,7 +135,7 @@ Status ParameterServer::FinishRound(SliceState* slice, const Header& header) {
 }
 
 Status ParameterServer::Pull(SliceState* slice, const Header& header) {
-  const Asker asker{header.sender, header.priority};
+  const Asker asker{header.sender, PrecedenceOf(header)};
   if (slice->has_result && header.round + 1 == slice->round) {
     return Answer(header, asker, slice->type, header.round, slice->result);
   }
@@ -155,7 +173,7 @@ Status ParameterServer::Delta(SliceState* slice, const Header& header, const Pay
   if ((header.flags & kWantsAnswer) == 0) {
     return OkStatus();
   }
-  return Answer(header, {header.sender, header.priority}, slice->type, slice->version,
+  return Answer(header, {header.sender, PrecedenceOf(header)}, slice->type, slice->version,
                 slice->result);
 }
 
@@ -168,7 +186,7 @@ Status ParameterServer::Answer(const Header& about, const Asker& asker, ElementT
   answer.header.slice = about.slice;
   answer.header.round = round;
   answer.payload = payload;
-  return Send(asker.rank, asker.priority, std::move(answer));
+  return Send(asker.rank, asker.precedence, std::move(answer));
 }
 
 Status ParameterServer::Tick(Clock::time_point now) {

@@ -3,6 +3,7 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_PARAMETER_SERVER_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_PARAMETER_SERVER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <unordered_map>
 #include <utility>
@@ -15,8 +16,8 @@ namespace trepak {
 // One server's share of all variables. A slice is known from its first message on.
 //
 // Synchronous: a slice's round is over when every rank has pushed it; the sum goes, as soon as it
-// is there, to all who want it, on the priority on which they asked. A rank can't be more than one
-// round ahead, so one sum per slice is enough.
+// is there, to all who want it, with the precedence with which they asked. A rank can't be more
+// than one round ahead, so one sum per slice is enough.
 //
 // Asynchronous: a slice has a value, which kAssign sets and kDelta adds to; a pull is answered with
 // the value of that moment.
@@ -32,10 +33,20 @@ class ParameterServer : public Endpoint {
     double delta_factor = 1.0;
   };
 
+  // What it has done so far.
+  struct Served {
+    uint64_t bytes = 0;        // of payloads that came
+    uint64_t nanoseconds = 0;  // of CPU time that they took: summing, and answering
+  };
+
   ParameterServer(const Options& options, const ServerOptions& server_options,
                   std::shared_ptr<ErrorLatch> errors)
       : Endpoint(options, std::move(errors)), server_options_(server_options) {}
   ~ParameterServer() override { Stop(); }
+
+  Served served() const {
+    return {bytes_.load(std::memory_order_relaxed), nanoseconds_.load(std::memory_order_relaxed)};
+  }
 
  protected:
   Status Handle(Message message) override;
@@ -45,7 +56,7 @@ class ParameterServer : public Endpoint {
  private:
   struct Asker {
     uint32_t rank;
-    uint8_t priority;
+    Precedence precedence;
   };
 
   struct SliceState {
@@ -68,6 +79,7 @@ class ParameterServer : public Endpoint {
     return (static_cast<uint64_t>(header.key) << 32) | header.slice;
   }
 
+  Status Serve(Message message);
   Status Push(SliceState* slice, const Header& header, Payload payload);
   Status Pull(SliceState* slice, const Header& header);
   Status Delta(SliceState* slice, const Header& header, const Payload& payload);
@@ -81,6 +93,8 @@ class ParameterServer : public Endpoint {
 
   const ServerOptions server_options_;
   std::unordered_map<SliceId, SliceState> slices_;
+  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> nanoseconds_{0};
 };
 
 }  // namespace trepak

@@ -214,8 +214,9 @@ TEST(ParameterServerTest, MisuseIsAnError) {
   job.Register(0, 4);
   EXPECT_EQ(job.Push(0, 1, {1}).code(), StatusCode::kNotFound);
   EXPECT_THAT(std::string(job.Push(0, 0, {1}).message()), HasSubstr("which has 4 elements"));
-  EXPECT_EQ(job.client(0).Register(0, "other", ElementType::kFloat32, 4).code(),
+  EXPECT_EQ(job.client(0).Register(0, "v", ElementType::kFloat32, 5).code(),
             StatusCode::kAlreadyExists);
+  EXPECT_TRUE(job.client(0).Register(0, "other name", ElementType::kFloat32, 4).ok());
   EXPECT_EQ(job.Get(0, 0).status.code(), StatusCode::kFailedPrecondition) << "nothing pushed";
   ASSERT_TRUE(job.Push(0, 0, {1, 2, 3, 4}).ok());
   EXPECT_THAT(std::string(job.Push(0, 0, {1, 2, 3, 4}).message()), HasSubstr("again before"));

@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "horovod_ext/runtime/handshake.h"
 #include "horovod_ext/runtime/message.h"
 #include "horovod_ext/runtime/status.h"
 
@@ -19,6 +21,10 @@ struct FlowTarget {
   uint8_t priority = 0;  // 0 is the highest
   int dscp = 0;          // what its packets are marked with, 0 to 63
   std::string address;   // what the peer's transport calls itself
+  // Bytes that may wait in the kernel, where nothing overtakes them; 0: as many as it likes.
+  int send_buffer = 0;
+  // What proves to the peer that this process may send; none: what all of the job know.
+  std::optional<Secret> secret = std::nullopt;
 };
 
 // Thread safety: every method may be called from any thread; Stop from one, once.
@@ -46,7 +52,8 @@ class Transport {
   virtual Status Open(const FlowTarget& target, std::chrono::milliseconds deadline) = 0;
 
   // Sends on an open flow, without waiting: the message keeps its place in the flow's own queue.
-  // Messages of one flow arrive in order.
+  // Messages of one flow and one order (see Precedence) arrive as they were sent; those of a
+  // smaller order overtake the others that still wait in the queue.
   virtual Status Send(uint32_t peer, uint8_t priority, Message message) = 0;
 
   // Ends all flows and the thread. What is queued is sent if that takes under a second. The

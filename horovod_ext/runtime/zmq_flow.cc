@@ -7,7 +7,7 @@ namespace trepak {
 namespace {
 
 // Messages that wait inside ZeroMQ and the kernel can't be overtaken by others of the same host:
-// few of each flow. What waits beyond them does so in queue_, by reference.
+// few of each flow. What waits beyond them does so in queues_, by reference.
 constexpr int kMessagesInside = 2;
 
 constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
@@ -33,7 +33,10 @@ Status ZmqFlow::Connect(void* context, std::chrono::milliseconds silence) {
   socket_ = zmq_socket(context, ZMQ_DEALER);
   const int milliseconds = static_cast<int>(silence.count());
   SetInt(socket_, ZMQ_LINGER, static_cast<int>(kFarewell.count()));
-  SetInt(socket_, ZMQ_SNDHWM, kMessagesInside);
+  SetInt(socket_, ZMQ_SNDHWM, target_.send_buffer == 0 ? kMessagesInside : 1);
+  if (target_.send_buffer != 0) {
+    SetInt(socket_, ZMQ_SNDBUF, target_.send_buffer);
+  }
   SetInt(socket_, ZMQ_IMMEDIATE, 1);  // queue nothing before there is a connection
   SetInt(socket_, ZMQ_TOS, target_.dscp << 2);
   SetInt(socket_, ZMQ_HEARTBEAT_IVL, std::max(1, milliseconds / 4));
@@ -48,7 +51,7 @@ Status ZmqFlow::Connect(void* context, std::chrono::milliseconds silence) {
 }
 
 void ZmqFlow::AddTo(std::vector<zmq_pollitem_t>* items) const {
-  const bool has_to_send = handshake_.open() ? !queue_.empty() : !greeted_;
+  const bool has_to_send = handshake_.open() ? !queues_.empty() : !greeted_;
   const auto events = static_cast<short>(ZMQ_POLLIN | (has_to_send ? ZMQ_POLLOUT : 0));
   items->push_back({socket_, 0, events, 0});
   items->push_back({monitor_, 0, ZMQ_POLLIN, 0});
@@ -103,14 +106,19 @@ void ZmqFlow::SendQueued() {
     }
     return;
   }
-  while (!queue_.empty() && SendMessage(socket_, queue_.front())) {
-    queue_.pop_front();
+  while (!queues_.empty() && SendMessage(socket_, queues_.begin()->second.front())) {
+    const auto first = queues_.begin();
+    first->second.pop_front();
+    if (first->second.empty()) {
+      queues_.erase(first);
+    }
   }
 }
 
 void ZmqFlow::Enqueue(Message message) {
   message.header.token = handshake_.token();
-  queue_.push_back(std::move(message));
+  const uint16_t order = message.header.order;
+  queues_[order].push_back(std::move(message));
 }
 
 void ZmqFlow::Drop() {
@@ -119,7 +127,7 @@ void ZmqFlow::Drop() {
     CloseMonitored(socket_, monitor_);
     socket_ = nullptr;
   }
-  queue_.clear();
+  queues_.clear();
 }
 
 }  // namespace trepak

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,7 @@ class ZmqFlow {
   const FlowTarget& target() const { return target_; }
   bool is_open() const { return handshake_.open(); }  // the peer has accepted it
   bool has_ended() const { return socket_ == nullptr; }
-  bool is_idle() const { return has_ended() || queue_.empty(); }
+  bool is_idle() const { return has_ended() || queues_.empty(); }
 
  private:
   Status ReadReplies();
@@ -58,7 +59,7 @@ class ZmqFlow {
   void* socket_ = nullptr;
   void* monitor_ = nullptr;
   bool greeted_ = false;
-  std::deque<Message> queue_;
+  std::map<uint16_t, std::deque<Message>> queues_;  // by order; none is empty
 };
 
 }  // namespace trepak

@@ -196,7 +196,8 @@ void ZmqTransport::TakeWork() {
   }
   for (const auto& [id, target] : to_open) {
     auto& flow = flows_[id];
-    flow = std::make_unique<ZmqFlow>(target, options_.secret, options_.rank);
+    flow =
+        std::make_unique<ZmqFlow>(target, target.secret.value_or(options_.secret), options_.rank);
     const Status status = flow->Connect(context_, options_.silence);
     if (!status.ok()) {
       Settle(flow.get(), status);

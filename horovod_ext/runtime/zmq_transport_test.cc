@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <random>
 
 namespace trepak {
@@ -21,8 +23,15 @@ constexpr milliseconds kDeadline{30'000};
 class Collector : public Transport::Receiver {
  public:
   void OnMessage(Message message) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     messages_.push_back(std::move(message));
+    changed_.notify_all();
+    changed_.wait_for(lock, kDeadline, [&] { return !held_; });
+  }
+  // Lets the receiving thread stand still with its next message, or go on.
+  void Hold(bool held) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    held_ = held;
     changed_.notify_all();
   }
   void OnFailure(uint32_t, const Status& status) override {
@@ -51,6 +60,7 @@ class Collector : public Transport::Receiver {
   std::condition_variable changed_;
   std::vector<Message> messages_;
   std::vector<Status> failures_;
+  bool held_ = false;
 };
 
 Message Push(uint32_t key, size_t bytes) {
@@ -138,6 +148,35 @@ TEST_F(ZmqTransportTest, HundredsOfMessagesWaitWithoutBeingLost) {
   const std::vector<Message> got = collectors_[1].Messages(500);
   ASSERT_EQ(got.size(), 500u);
   for (uint32_t i = 0; i < 500; ++i) EXPECT_EQ(got[i].header.key, i);
+}
+
+TEST_F(ZmqTransportTest, SmallerOrdersOvertakeWhatWaits) {
+  constexpr uint32_t kMessages = 200;
+  ASSERT_TRUE(transports_[0]->Open({1, 0, 0, transports_[1]->address(), 64 << 10}, kDeadline).ok());
+  collectors_[1].Hold(true);
+  Message waiting = Push(0, 1'000'000);
+  for (waiting.header.key = 0; waiting.header.key < kMessages; ++waiting.header.key) {
+    waiting.header.order = waiting.header.key % 2 == 0 ? 7 : kLastInOrder;
+    ASSERT_TRUE(transports_[0]->Send(1, 0, waiting).ok());
+  }
+  Message urgent = Push(kMessages, 100);
+  urgent.header.order = 3;
+  collectors_[1].Messages(1);
+  ASSERT_TRUE(transports_[0]->Send(1, 0, urgent).ok());
+  collectors_[1].Hold(false);
+  const std::vector<Message> got = collectors_[1].Messages(kMessages + 1);
+  ASSERT_EQ(got.size(), kMessages + 1);
+  std::map<uint16_t, std::vector<uint32_t>> keys;
+  std::map<uint16_t, size_t> last;
+  for (size_t i = 0; i < got.size(); ++i) {
+    keys[got[i].header.order].push_back(got[i].header.key);
+    last[got[i].header.order] = i;
+  }
+  EXPECT_LT(last[3], kMessages / 2) << "what had left the queue by then can't be overtaken";
+  EXPECT_LT(last[7], last[kLastInOrder]);
+  for (const auto& [order, sent] : keys) {
+    EXPECT_TRUE(std::is_sorted(sent.begin(), sent.end())) << "of order " << order;
+  }
 }
 
 TEST_F(ZmqTransportTest, PrioritiesAreFlowsOfTheirOwn) {

@@ -118,7 +118,7 @@ def _shape(lab: Lab, host: str, rate: int, verb: str) -> None:
     for place, device in ((SWITCH, host), (host, "eth0")):
         queues = _queues(lab, device, rate, verb)
         _run(["tc", "-netns", lab.namespace(place), "-batch", "-"], queues)
-        _ip(lab, place, f"link set {device} gso_max_size {_largest_packet(rate)}\n")
+        _ip(lab, place, f"link set {device} gso_max_size {lab.largest_packet(rate)}\n")
 
 
 def _write_hosts_file(lab: Lab, host: str) -> None:
@@ -129,35 +129,30 @@ def _write_hosts_file(lab: Lab, host: str) -> None:
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
 
 
-def _largest_packet(rate: int) -> int:
-    """Returns bytes: a packet that has begun holds up the class above it for 0.25 ms at most."""
-    return max(2 * 1500, min(65536, int(rate * 0.25e-3 / 8)))
-
-
-def _class_options(rate: int, ceil: int) -> str:
+def _class_options(rate: int, ceil: int, packet: int) -> str:
     # A burst holds what leaves in 1 ms, since timers are not exact, and at least one packet.
-    burst = _largest_packet(rate) + int(ceil * 1e-3 / 8)
+    burst = packet + int(ceil * 1e-3 / 8)
     return f"rate {rate}bit ceil {ceil}bit burst {burst} cburst {burst} quantum 60000"
 
 
 def _queues(lab: Lab, device: str, rate: int, verb: str) -> str:
     """Returns the lines for `tc -batch` that shape a device."""
-    last = lab.priorities - 1
+    last, packet = lab.priorities - 1, lab.largest_packet(rate)
     lines = []
     if verb == "add":
         lines.append(f"qdisc add dev {device} root handle 1: htb default {10 + last}")
     lines.append(
-        f"class {verb} dev {device} parent 1: classid 1:1 htb {_class_options(rate, rate)}"
+        f"class {verb} dev {device} parent 1: classid 1:1 htb {_class_options(rate, rate, packet)}"
     )
     share = max(8000, rate // 1000)  # what a class may send while those above it fill the link
     for number, dscp in enumerate(lab.classes):
         leaf = f"1:{10 + number}"
         lines.append(
             f"class {verb} dev {device} parent 1:1 classid {leaf} htb "
-            f"{_class_options(share, rate)} prio {number}"
+            f"{_class_options(share, rate, packet)} prio {number}"
         )
         # A switch port's buffer: 20 ms, and room for a few packets.
-        limit = max(4 * _largest_packet(rate), int(rate * 20e-3 / 8))
+        limit = max(4 * packet, int(rate * 20e-3 / 8))
         lines.append(f"qdisc replace dev {device} parent {leaf} bfifo limit {limit}")
         if verb == "add" and dscp is not None:
             lines.append(
@@ -175,6 +170,11 @@ def _queues(lab: Lab, device: str, rate: int, verb: str) -> str:
 def set_link(lab: Lab, host: str, rate: int) -> None:
     """Changes the rate of a host's link, in both directions, while it is used."""
     _shape(lab, host, rate, "change")
+
+
+def set_up(lab: Lab, host: str, up: bool) -> None:
+    """Cuts a host's link, or mends it; what travels meanwhile is lost, and nobody is told."""
+    _ip(lab, SWITCH, f"link set {host} {'up' if up else 'down'}\n")
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def up(name: str, hosts: int, rate: int, priorities: int) -> tuple[Lab, bool]:
-    """Makes a lab, or finds it as it was made before.
+def up(name: str, hosts: int, rate: int, priorities: int, packet: int = 0) -> tuple[Lab, bool]:
+    """Makes a lab, or finds it as it was made before; see `Lab`.
 
     Returns:
         The lab, and whether it is new.
@@ -77,7 +77,7 @@ def up(name: str, hosts: int, rate: int, priorities: int) -> tuple[Lab, bool]:
     network.check_machine()
     with _locked():
         found = read(name)
-        lab = Lab(name, hosts, rate, priorities)
+        lab = Lab(name, hosts, rate, priorities, packet=packet)
         if found and found == lab and network.exists(lab):
             return lab, False
         if found and found != lab and network.exists(found):

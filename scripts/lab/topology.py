@@ -16,6 +16,7 @@ SWITCH = "switch"
 # 1, class selector 1, lower effort. The last class takes whatever is not marked otherwise.
 DSCP = (46, 34, 26, 18, 10, 8, 1)
 
+_PACKETS = range(1500, 65536 + 1)  # bytes that one may have
 _UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
@@ -58,6 +59,7 @@ class Lab:
         rate: of each host's link, in either direction, in bits per second.
         priorities: number of strict-priority classes at each port.
         links: rates of single hosts' links, by name.
+        packet: bytes of the largest packet; 0: what a link carries in 0.25 ms.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Lab:
     rate: int
     priorities: int = 2
     links: dict[str, int] = field(default_factory=dict)
+    packet: int = 0
 
     def __post_init__(self) -> None:
         """Raises ValueError, with what to write instead, for what can't be."""
@@ -74,6 +77,10 @@ class Lab:
         if not 1 <= self.priorities <= MAX_PRIORITIES:
             raise ValueError(
                 f"a lab has 1 to {MAX_PRIORITIES} priorities, found {self.priorities}."
+            )
+        if self.packet and not _PACKETS[0] <= self.packet <= _PACKETS[-1]:
+            raise ValueError(
+                f"a packet has {_PACKETS[0]} to {_PACKETS[-1]} bytes, found {self.packet}."
             )
         for host in self.links:
             self.check_host(host)
@@ -107,6 +114,10 @@ class Lab:
     def link(self, host: str) -> int | None:
         """Returns the rate of a host's link in bits per second; None is not limited."""
         return None if host == HEAD else self.links.get(host, self.rate)
+
+    def largest_packet(self, rate: int) -> int:
+        """Returns bytes: a packet that has begun holds up the classes above it for that long."""
+        return self.packet or max(2 * 1500, min(_PACKETS[-1], int(rate * 0.25e-3 / 8)))
 
     def to_json(self) -> dict[str, Any]:
         """Returns what `Lab(**…)` takes."""

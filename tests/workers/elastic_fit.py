@@ -1,4 +1,7 @@
-"""Elastic `fit`: writes each epoch's rank, size and loss to $OUT/log."""
+"""Elastic `fit`: writes each epoch's rank, size and loss to $OUT/log.
+
+With WAY=geryon gradients travel on Geryon's flows, and overlap the next step.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+import trepak
 import trepak.keras as hvd
 
 OUT = Path(os.environ["OUT"])
@@ -39,7 +43,11 @@ def main() -> None:
     keras.utils.set_random_seed(hvd.rank())
     layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
     model = keras.Sequential(layers)
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+    transport = trepak.Geryon() if os.environ.get("WAY") == "geryon" else None
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), transport=transport)
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    if transport is not None:
+        trepak.overlap(model)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(80, 6)).astype("float32"), rng.normal(size=(80, 3))
     state = hvd.elastic.KerasState(model, batch=0, epoch=0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ from trepak.ops.engine import engine_counters
 from trepak.tf_plugins import forward_order
 
 BATCH, BATCHES = 4, 6
+LATE_SECONDS = 3
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
@@ -302,10 +305,25 @@ def wrong_options_are_explained() -> None:
 
 
 @case
-def elastic_jobs_are_refused() -> None:
+def late_server_loses_nothing() -> None:
+    """Rank 1, a worker and a server, stands still for a while: the others wait for it."""
+    expected = reference()
+    fit(compiled())  # starts the servers
+    began = time.monotonic()
+    if hvd.rank() == 1:
+        pause = f"kill -STOP {os.getpid()}; sleep {LATE_SECONDS}; kill -CONT {os.getpid()}"
+        subprocess.Popen(["sh", "-c", f"sleep 0.3; {pause}"], stdin=subprocess.DEVNULL)
+    while any(trepak.allgather_object(time.monotonic() - began < LATE_SECONDS + 1)):
+        model = compiled()
+        fit(model)
+        check_weights(model, expected)
+
+
+@case
+def tapes_of_elastic_jobs_are_refused() -> None:
     os.environ["HOROVOD_ELASTIC"] = "1"
     try:
-        wrapped_with(TRANSPORT)
+        trepak.DistributedGradientTape(tf.GradientTape(), transport=TRANSPORT)
     except ValueError as error:
         assert "elastic" in str(error)
     else:

@@ -1,0 +1,136 @@
+"""`trepak bench geryon`: five ways for gradients to travel, in a lab with emulated accelerators."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from trepak.scripts.bench_report import Options, Report, Surroundings
+from trepak.scripts.geryon_arms import (
+    ALONE,
+    END_HOST,
+    FIVE_WAYS,
+    GERYON,
+    NETWORKS,
+    PARTITION,
+    SLICING,
+    Arm,
+    Cell,
+    Network,
+)
+from trepak.scripts.geryon_report import draw, summarize
+from trepak.scripts.lab import state
+from trepak.scripts.lab.job import Job, run
+from trepak.scripts.lab.network import LabError
+from trepak.scripts.launcher import JobError
+
+__all__ = ["SUMMARY", "draw", "measure"]
+
+SUMMARY = "scaling efficiency of Geryon and four other ways, on slow links"
+
+_NAME = "trepak-bench"
+# Link rate and network size are divided by as much as 8 workers on 2 cores need.
+_SHRINK = {10: 80.0, 40: 320.0}
+_PACKET = 8000  # bytes; smaller ones cost more CPU than 2 cores have
+# Horovod's thread looks for work this often; it has none while servers carry the gradients.
+_CYCLE_MILLISECONDS = {"HOROVOD_CYCLE_TIME": "50"}
+_SLICES_K = (1024, 512, 256)  # Table IV
+_TIMEOUT = 1200.0
+
+
+def plan(quick: bool) -> list[Cell]:
+    """Returns all jobs of the bench."""
+    if quick:
+        arms = [Arm(way) for way in (ALONE, SLICING, GERYON)]
+        return [Cell(NETWORKS[0], 2, 10, _SHRINK[10], arms, rounds=1, steps=3)]
+    cells = [
+        _cell(network, workers, gbit)
+        for gbit in _SHRINK
+        for network in NETWORKS
+        for workers in (8, 4, 2)
+    ]
+    return cells
+
+
+def _cell(network: Network, workers: int, gbit: int) -> Cell:
+    arms = [Arm(way) for way in (ALONE, *FIVE_WAYS)]
+    if network.model == "vgg19" and gbit == 10:
+        if workers == 8:  # Table IV
+            arms += [Arm(way, k) for k in _SLICES_K[1:] for way in (END_HOST, GERYON)]
+        if workers == 2:  # Figure 7
+            arms += [Arm(PARTITION), *(Arm(SLICING, k) for k in _SLICES_K[1:])]
+    rounds = 3 if workers == 8 else 2
+    return Cell(network, workers, gbit, _SHRINK[gbit], arms, rounds)
+
+
+def measure(options: Options) -> Report:
+    """Runs the bench.
+
+    Raises:
+        JobError: no lab can be made here, or the workers failed.
+    """
+    surroundings = Surroundings()
+    cells = plan(options.quick)
+    measured = []
+    with Console(stderr=True).status("") as status:
+        for number, cell in enumerate(cells, start=1):
+            status.update(
+                f"job {number} of {len(cells)}: {cell.network.model}, {cell.workers} workers, "
+                f"{cell.gbit} Gbit/s"
+            )
+            try:
+                measured.append((cell, run_cell(cell)))
+            except LabError as error:
+                raise JobError(str(error)) from error
+    return summarize(measured, surroundings.environment("trepak lab run --gloo"))
+
+
+def run_cell(cell: Cell) -> list[list[dict[str, Any]]]:
+    """Runs one job in a lab of its own.
+
+    Returns:
+        By rank, a list of rounds: arm → what `Worker.measure` returned.
+
+    Raises:
+        JobError: the workers failed.
+        LabError: no lab can be made here.
+    """
+    state.down(_NAME)  # one that an earlier run left
+    lab, _ = state.up(_NAME, cell.workers, cell.bits_per_second, 2, _PACKET)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            spec, output = Path(folder) / "spec.json", Path(folder) / "outcomes.json"
+            spec.write_text(json.dumps(_spec(cell)))
+            module = [sys.executable, "-m", "trepak.scripts.bench_geryon_worker"]
+            job = Job(
+                [*module, "--spec", str(spec), "--output", str(output)],
+                cell.workers,
+                gloo=True,  # MPI's ranks poll while they wait
+                variables={host: _CYCLE_MILLISECONDS for host in lab.host_names},
+            )
+            result = run(lab, job, lambda line: False, _TIMEOUT)
+            if result.outcome.exit_code:
+                raise JobError(
+                    f"the workers ended with {result.outcome.exit_code}:\n{result.outcome.text()}"
+                )
+            outcomes: list[list[dict[str, Any]]] = json.loads(output.read_text())
+            return outcomes
+    finally:
+        state.down(_NAME)
+
+
+def _spec(cell: Cell) -> dict[str, Any]:
+    return {
+        "model": cell.network.model,
+        "batch": cell.network.batch,
+        "threshold": cell.network.threshold,
+        "shrink": cell.shrink,
+        "arms": [[arm.way, arm.slice_k] for arm in cell.arms],
+        "rounds": cell.rounds,
+        "steps": cell.steps,
+    }

@@ -1,0 +1,125 @@
+"""The ways in which `trepak bench geryon` lets gradients travel, and where they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+ALONE = "one worker"
+VANILLA = "vanilla"
+PARTITION = "partition"
+SLICING = "partition + slicing"
+END_HOST = "end-host queue"
+OVERLAP = "overlap, no priorities"
+GERYON = "Geryon"
+RING = "Horovod ring"
+FIVE_WAYS = (VANILLA, SLICING, END_HOST, OVERLAP, GERYON)
+
+THRESHOLD_K = 1024  # the paper's default slicing threshold, in units of 1,024 elements
+_PULL_SEED = 7
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way, with one slicing threshold.
+
+    Attributes:
+        way: one of this module's names.
+        slice_k: slicing threshold in units of 1,024 elements, before the network is shrunk.
+    """
+
+    way: str
+    slice_k: int = THRESHOLD_K
+
+    @property
+    def name(self) -> str:
+        """The way, and the threshold where it is not the default."""
+        return self.way if self.slice_k == THRESHOLD_K else f"{self.way}, {self.slice_k}K"
+
+    @property
+    def graph(self) -> str:
+        """Arms with the same one run the same TensorFlow graph."""
+        if self.way in (ALONE, RING):
+            return self.way
+        return "pull after all pushes" if self.pulls_last else "pull with each push"
+
+    @property
+    def pulls_last(self) -> bool:
+        """Whether sums are asked for when a step has pushed everything, as TensorFlow does."""
+        return self.way in (VANILLA, PARTITION, SLICING)
+
+    def transport(self, shrink: float, threshold: float | str) -> Any:
+        """Returns its transport; None where there is none.
+
+        Args:
+            shrink: what the network's variables were divided by.
+            threshold: of Geryon's urgency.
+        """
+        import trepak
+
+        slice_elements = max(1, round(1024 * self.slice_k / shrink))
+        seed = _PULL_SEED if self.pulls_last else None
+        if self.way in (ALONE, RING):
+            return None
+        if self.way == GERYON:
+            return trepak.Geryon(threshold, slice_elements=slice_elements)
+        if self.way in (VANILLA, PARTITION):
+            return trepak.ParameterServers(0, split=self.way == PARTITION, pull_seed=seed)
+        return trepak.ParameterServers(
+            slice_elements, pull_seed=seed, by_layer=self.way == END_HOST
+        )
+
+
+@dataclass(frozen=True)
+class Network:
+    """One of the paper's four.
+
+    Attributes:
+        model: its name in the zoo.
+        batch: samples per worker and step, as in the paper.
+        threshold: of urgency, for Geryon.
+        efficiency: the paper's scaling efficiency with 8 workers, by Gbit/s: vanilla, partition and
+            slicing, Geryon (Tables II and III).
+    """
+
+    model: str
+    batch: int
+    threshold: float | str
+    efficiency: dict[int, tuple[float, float, float]]
+
+
+NETWORKS = (
+    Network("alexnet", 512, "coarse", {10: (0.364, 0.802, 0.954), 40: (0.794, 0.900, 0.951)}),
+    Network("vgg19", 64, "coarse", {10: (0.269, 0.793, 0.946), 40: (0.617, 0.853, 0.948)}),
+    Network("resnet50", 64, 0.5, {10: (0.876, 0.900, 0.957), 40: (0.941, 0.941, 0.961)}),
+    Network("yolo", 64, "coarse", {10: (0.209, 0.758, 0.915), 40: (0.532, 0.842, 0.936)}),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One job of the bench: a network on some workers, at some rate, by several ways.
+
+    Attributes:
+        network: which.
+        workers: how many, each with a server beside it.
+        gbit: rate of the links that is stood for, in Gbit/s.
+        shrink: what variables, slicing threshold and rate are divided by.
+        arms: what is measured, interleaved; `ALONE` is always among them.
+        rounds: how often.
+        steps: of each arm in each round.
+    """
+
+    network: Network
+    workers: int
+    gbit: int
+    shrink: float
+    arms: Sequence[Arm] = field(default=())
+    rounds: int = 3
+    steps: int = 6
+
+    @property
+    def bits_per_second(self) -> int:
+        """The rate of the lab's links."""
+        return round(self.gbit * 1e9 / self.shrink)

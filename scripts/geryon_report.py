@@ -1,0 +1,194 @@
+"""What `trepak bench geryon` says of its measurements: rows, claims, and a picture."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trepak.scripts import geryon_equations as equations
+from trepak.scripts.bench_report import Claim, Report
+from trepak.scripts.geryon_arms import (
+    ALONE,
+    END_HOST,
+    FIVE_WAYS,
+    GERYON,
+    SLICING,
+    THRESHOLD_K,
+    VANILLA,
+    Arm,
+    Cell,
+)
+
+Outcomes = Sequence[Sequence[Mapping[str, Any]]]  # by rank, by round: arm → what it measured
+
+_STOLEN = 0.03  # share of the CPU that others on the same hardware may take in a round that counts
+_TARGETS = {10: "geryon.efficiency", 40: "geryon.efficiency40"}
+# Slicing threshold in K; target and the paper's value of Geryon's throughput over the end host's.
+_TABLE_4 = (
+    (THRESHOLD_K, 0.0, 279.2 / 272.0),
+    (512, 0.0, 276.0 / 268.0),
+    (256, 1.02, 272.8 / 216.8),
+)
+_DRAWS = 50  # random orders of pulls, whose mean predicts
+
+
+def step_seconds(cell: Cell, outcomes: Outcomes, arm: Arm) -> list[float]:
+    """Returns an arm's mean seconds per step in each round that nobody disturbed; else in all.
+
+    A step of bulk synchronous training is over when all ranks have taken it.
+    """
+    rounds = []
+    for number in range(cell.rounds):
+        parts = [rank[number][arm.name] for rank in outcomes if rank[number][arm.name]]
+        seconds = max(statistics.mean(part["times"]) for part in parts)
+        rounds.append((seconds, parts[0]["stolen"] <= _STOLEN))
+    return [seconds for seconds, quiet in rounds if quiet] or [seconds for seconds, _ in rounds]
+
+
+def _parts(outcomes: Outcomes, arm: Arm) -> Iterator[Mapping[str, Any]]:
+    """Yields what every rank measured of an arm in each round."""
+    for rank in outcomes:
+        for measured in rank:
+            if measured[arm.name]:
+                yield measured[arm.name]
+
+
+def rows_of(cell: Cell, outcomes: Outcomes) -> list[dict[str, Any]]:
+    """Returns a row for each arm of a job."""
+    from trepak.models import zoo
+
+    network = cell.network
+    model = zoo.build(network.model, emulate="k40", shrink=cell.shrink)
+    layers = equations.layer_times(model, network.batch, cell.bits_per_second, cell.workers)
+    alone = statistics.median(step_seconds(cell, outcomes, Arm(ALONE)))
+    limit = equations.limit_seconds(layers)
+    rows = []
+    for arm in cell.arms:
+        seconds = step_seconds(cell, outcomes, arm)
+        step = statistics.median(seconds)
+        workers = 1 if arm.way == ALONE else cell.workers
+        rows.append(
+            {
+                "kind": f"{network.model}, {cell.workers} workers, {cell.gbit} Gbit/s",
+                "model": network.model,
+                "workers": workers,
+                "gbit": cell.gbit,
+                "way": arm.name,
+                "step_s": step,
+                "lowest_s": min(seconds),
+                "highest_s": max(seconds),
+                "predicted_s": _predicted(arm, layers),
+                "limit_s": equations.compute_seconds(layers) if arm.way == ALONE else limit,
+                "images_per_s": workers * network.batch / step,
+                "efficiency": alone / step,
+                "high_share": _high_share(outcomes, arm),
+                "server_gbit_per_core": _served(outcomes, arm),
+                "lookup_ms": max(p.get("lookup_ms", 0.0) for p in _parts(outcomes, arm)),
+                "cpu_idle": statistics.median(p["idle"] for p in _parts(outcomes, arm)),
+                "cpu_stolen": statistics.median(p["stolen"] for p in _parts(outcomes, arm)),
+            }
+        )
+    return rows
+
+
+def _predicted(arm: Arm, layers: Sequence[equations.LayerTimes]) -> float | None:
+    """Returns the time of an iteration by the paper's equations; None where they don't apply."""
+    if arm.way == ALONE:
+        return equations.compute_seconds(layers)
+    if arm.way == END_HOST:
+        return equations.iteration_seconds(layers, equations.in_order(layers))
+    if arm.pulls_last:
+        generator = random.Random(0)
+        return statistics.mean(
+            equations.iteration_seconds(layers, equations.at_random(layers, generator))
+            for _ in range(_DRAWS)
+        )
+    return None
+
+
+def _high_share(outcomes: Outcomes, arm: Arm) -> float | None:
+    """Returns the share of the bytes that had high priority; None where all had the same."""
+    sent = [part["bytes"] for part in _parts(outcomes, arm) if len(part.get("bytes", ())) > 1]
+    total = sum(map(sum, sent))
+    return sum(counted[0] for counted in sent) / total if total else None
+
+
+def _served(outcomes: Outcomes, arm: Arm) -> float | None:
+    """Returns the Gbit/s of payload that one core would serve: sum, and answer."""
+    parts = list(_parts(outcomes, arm))
+    seconds = sum(part.get("serving_s", 0.0) for part in parts)
+    return 8e-9 * sum(part["served_bytes"] for part in parts) / seconds if seconds else None
+
+
+def summarize(measured: Sequence[tuple[Cell, Outcomes]], environment: Mapping[str, Any]) -> Report:
+    """Returns the report of all jobs.
+
+    Args:
+        measured: jobs, and what their workers wrote.
+        environment: see `Surroundings`.
+    """
+    tables = [(cell, rows_of(cell, outcomes)) for cell, outcomes in measured]
+    rows = [row for _, table in tables for row in table]
+    most = max(cell.workers for cell, _ in tables)
+    claims: dict[str, Claim] = {}
+    fractions = []
+    for cell, table in tables:
+        if cell.workers == most:
+            claims |= _claims_of(cell, table)
+            if cell.gbit == min(_TARGETS):
+                geryon = next(row for row in table if row["way"] == GERYON)
+                fractions.append(geryon["limit_s"] / geryon["step_s"])
+    lookups = max(row["lookup_ms"] for row in rows)
+    claims["geryon.fraction_of_limit"] = Claim(min(fractions), "", 0.95, "higher", None, True)
+    served = min(row["server_gbit_per_core"] for row in rows if row["way"] == GERYON)
+    claims["server.gbit_per_core"] = Claim(served, "Gbit/s", 10.0, "higher")
+    claims["geryon.schedule_ms"] = Claim(lookups, "ms", 1.0, "lower", 1.0, emulated=True)
+    return Report("geryon", claims, rows, environment, idle_share=min(r["cpu_idle"] for r in rows))
+
+
+def _claims_of(cell: Cell, table: Sequence[Mapping[str, Any]]) -> dict[str, Claim]:
+    """Returns the claims that a network's job with the most workers stands for."""
+    name, gbit = cell.network.model, cell.gbit
+    steps = {row["way"]: row["step_s"] for row in table}
+    geryon = steps[GERYON]
+    paper = cell.network.efficiency[gbit]
+    claims = {
+        f"{_TARGETS[gbit]}.{name}": Claim(
+            steps[ALONE] / geryon, "", paper[-1], "higher", paper[-1], emulated=True
+        )
+    }
+    if gbit == 10 and name == "yolo":
+        claims["geryon.speedup_vs_vanilla.yolo"] = Claim(
+            steps[VANILLA] / geryon, "x", 4.0, "higher", 4.37, emulated=True
+        )
+        claims["geryon.speedup_vs_partition_slicing"] = Claim(
+            steps[SLICING] / geryon, "x", 1.2, "higher", 1.2, emulated=True
+        )
+    for slice_k, target, reported in _TABLE_4:
+        ours, theirs = Arm(GERYON, slice_k).name, Arm(END_HOST, slice_k).name
+        if gbit == 10 and name == "vgg19" and ours in steps:
+            claims[f"geryon.speedup_vs_end_host.{slice_k}K"] = Claim(
+                steps[theirs] / steps[ours], "x", target, "higher", reported, emulated=True
+            )
+    return claims
+
+
+def draw(report: Report, figure: Any) -> None:
+    """Draws the scaling efficiency of the five ways with the most workers, per rate."""
+    workers = max(row["workers"] for row in report.rows)
+    rates = sorted({row["gbit"] for row in report.rows})
+    for axes, gbit in zip(figure.subplots(1, len(rates), squeeze=False)[0], rates, strict=True):
+        chosen = [r for r in report.rows if r["gbit"] == gbit and r["workers"] == workers]
+        models = list(dict.fromkeys(row["model"] for row in chosen))
+        bars = {(row["way"], row["model"]): row["efficiency"] for row in chosen}
+        ways = [way for way in FIVE_WAYS if any(bar[0] == way for bar in bars)]
+        width = 0.8 / len(ways)
+        for number, way in enumerate(ways):
+            places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(models))]
+            axes.bar(places, [bars[way, model] for model in models], width, label=way)
+        axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
+        axes.set_xticks(range(len(models)), models)
+        axes.set(ylabel="scaling efficiency", title=f"{workers} workers, {gbit} Gbit/s (emulated)")
+    figure.axes[0].legend(fontsize="small")

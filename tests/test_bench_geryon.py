@@ -1,0 +1,103 @@
+"""What `trepak bench geryon` makes of its measurements, and that it measures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_lab import TREPAK, needs_lab
+
+from trepak.scripts import geryon_report
+from trepak.scripts.bench_geryon import plan
+from trepak.scripts.geryon_arms import (
+    ALONE,
+    END_HOST,
+    FIVE_WAYS,
+    GERYON,
+    NETWORKS,
+    OVERLAP,
+    SLICING,
+    VANILLA,
+    Arm,
+    Cell,
+)
+
+YOLO = NETWORKS[-1]
+SECONDS = {ALONE: 1.8, VANILLA: 9.0, SLICING: 2.7, END_HOST: 2.1, OVERLAP: 2.2, GERYON: 1.9}
+
+
+def measured(seconds: float, stolen: float = 0.0) -> dict[str, Any]:
+    return {
+        "times": [seconds] * 3,
+        "idle": 0.5,
+        "stolen": stolen,
+        "bytes": [300.0, 100.0],
+        "lookup_ms": 0.5,
+        "served_bytes": 5e9,
+        "serving_s": 2.0,
+    }
+
+
+def outcomes_of(cell: Cell) -> list[list[dict[str, Any]]]:
+    """Rank 1 is a tenth slower; the last round is disturbed, and slow."""
+    by_rank = []
+    for rank in range(2):
+        quiet = {a.name: measured(SECONDS[a.way] * (1 + rank / 10)) for a in cell.arms}
+        disturbed = {a.name: measured(99.0, stolen=0.2) for a in cell.arms}
+        if rank:  # has no part in it
+            quiet[ALONE] = disturbed[ALONE] = {}
+        by_rank.append([quiet, disturbed])
+    return by_rank
+
+
+def test_claims_come_from_rounds_that_nobody_disturbed() -> None:
+    cell = Cell(YOLO, 8, 10, 1000.0, [Arm(way) for way in (ALONE, *FIVE_WAYS)], rounds=2)
+    report = geryon_report.summarize([(cell, outcomes_of(cell))], {})
+    values = {name: claim.value for name, claim in report.claims.items()}
+    assert values["geryon.efficiency.yolo"] == pytest.approx(1.8 / (1.1 * 1.9))
+    assert values["geryon.speedup_vs_vanilla.yolo"] == pytest.approx(9.0 / 1.9)
+    assert values["geryon.speedup_vs_partition_slicing"] == pytest.approx(2.7 / 1.9)
+    assert values["geryon.schedule_ms"] == 0.5
+    assert values["server.gbit_per_core"] == pytest.approx(20.0)
+    rows = {row["way"]: row for row in report.rows}
+    assert rows[GERYON]["high_share"] == pytest.approx(0.75)
+    assert rows[GERYON]["images_per_s"] == pytest.approx(8 * 64 / (1.1 * 1.9))
+    assert rows[ALONE]["workers"] == 1
+    # The emulated K40's 1.8 s per step are the limit; other links would make no difference.
+    assert rows[GERYON]["limit_s"] == pytest.approx(1.79, abs=0.02)
+    assert rows[SLICING]["predicted_s"] > rows[END_HOST]["predicted_s"]
+    assert report.believable
+
+
+def test_full_plan_has_all_that_the_tables_need() -> None:
+    cells = plan(quick=False)
+    assert {(c.network.model, c.workers, c.gbit) for c in cells} == {
+        (n.model, workers, gbit) for n in NETWORKS for workers in (2, 4, 8) for gbit in (10, 40)
+    }
+    for cell in cells:
+        assert {ALONE, *FIVE_WAYS} <= {arm.way for arm in cell.arms}
+        assert cell.bits_per_second == 125_000_000
+    thresholds = [(a.way, a.slice_k) for c in cells for a in c.arms if c.workers == 8]
+    for slice_k in (512, 256):
+        assert {(END_HOST, slice_k), (GERYON, slice_k)} <= set(thresholds)
+
+
+@needs_lab
+def test_quick_run_measures(tmp_path: Path) -> None:
+    path = tmp_path / "geryon.json"
+    done = subprocess.run(
+        [TREPAK, "bench", "geryon", "--quick", "--json", str(path)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(path.read_text())
+    steps = {row["way"]: row["step_s"] for row in report["rows"]}
+    assert set(steps) == {ALONE, SLICING, GERYON}
+    assert min(steps.values()) > 0.7, "an emulated K40 takes 0.8 s for 512 images of AlexNet"
+    assert path.with_suffix(".png").exists()
