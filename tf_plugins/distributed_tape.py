@@ -103,8 +103,13 @@ def DistributedGradientTape(  # noqa: N802  (Horovod's name)
         transport: see `ReduceOptions`.
 
     Raises:
-        ValueError: options that are wrong or exclude each other.
+        ValueError: options that are wrong or exclude each other, or a transport in an elastic job.
     """
+    if transport is not None and basics.is_elastic():
+        raise ValueError(
+            "a tape's transport= does not work in elastic jobs: give it to DistributedOptimizer, "
+            "which an elastic state starts anew with the ranks that there are."
+        )
     options = ReduceOptions(
         op=op,
         compression=compression,
@@ -133,11 +138,6 @@ def _tape_reducer(options: ReduceOptions, local: Sequence[Any]) -> GradientReduc
         groups = tuple(tuple(key(variable) for variable in group) for group in groups)
     settings = tuple((vars(options) | {"groups": groups}).values())
     kind = (settings, frozenset(key(source) for source in local))
-    if options.transport is not None and basics.is_elastic():
-        raise ValueError(
-            "a tape's transport= does not work in elastic jobs: give it to DistributedOptimizer, "
-            "which an elastic state starts anew with the ranks that there are."
-        )
     if kind not in _tape_reducers:
         _tape_reducers[kind] = GradientReducer(options, "DistributedGradientTape")
         for source in local:
