@@ -14,8 +14,12 @@ inline absl::Status NoOutputs(tensorflow::shape_inference::InferenceContext*) {
   return absl::OkStatus();
 }
 
-// An error of the one code that the Python side turns into HorovodInternalError.
+// An error of the one code that the Python side turns into HorovodInternalError; but not for what
+// is not there at all, which no other try would bring.
 inline absl::Status ToFlowError(const Status& status) {
+  if (status.code() == StatusCode::kNotFound) {
+    return absl::NotFoundError("trepak: " + std::string(status.message()));
+  }
   return status.ok() ? absl::OkStatus()
                      : absl::UnknownError("trepak's flows: " + std::string(status.message()));
 }

@@ -6,102 +6,27 @@
 #include <cstring>
 #include <iterator>
 #include <random>
+#include <set>
 
 #include "horovod_ext/runtime/zmq_transport.h"
 #include "tensorflow/core/framework/rendezvous.h"
-#include "tensorflow/core/framework/tensor.pb.h"
-#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/env.h"
 
 namespace trepak {
 namespace {
 
 constexpr int kDscp[] = {46, 0};  // by priority: expedited forwarding, best effort
-constexpr std::chrono::milliseconds kDeadline{60'000};
-
-// Flags of an answer's first message, which says what the tensor is; its content comes next.
-constexpr uint8_t kDescription = 1;
-constexpr uint8_t kDead = 2;
-constexpr uint8_t kNotCarried = 4;
-constexpr uint8_t kFailed = 8;  // the payload says why, the header's key is the error's code
+constexpr std::chrono::milliseconds kOpenDeadline{10'000};
+constexpr std::chrono::seconds kSilence{30};  // of a task that owes an answer; longer than opening
+constexpr std::chrono::seconds kGreetAgain{5};
 
 std::atomic<uint64_t> bytes_sent[std::size(kDscp)];  // by priority
-
-bool HasContent(const Found& found) {
-  return found.status.ok() && found.carried && !found.is_dead && found.tensor.TotalBytes() > 0;
-}
-
-Payload Copied(std::string_view bytes) {
-  Payload payload = Payload::Allocate(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(payload.mutable_data()));
-  return payload;
-}
-
-std::string_view ViewOf(const Payload& payload) {
-  return {static_cast<const char*>(payload.data()), payload.size()};
-}
-
-Message DescriptionOf(const Found& found) {
-  Message message;
-  message.header.kind = MessageKind::kAnswer;
-  message.header.flags = kDescription | (found.is_dead ? kDead : 0) |
-                         (found.carried ? 0 : kNotCarried) | (found.status.ok() ? 0 : kFailed);
-  if (!found.status.ok()) {
-    message.header.key = static_cast<uint32_t>(found.status.raw_code());
-    message.payload = Copied(found.status.message());
-  } else if (found.carried && !found.is_dead) {
-    tensorflow::TensorProto description;
-    description.set_dtype(found.tensor.dtype());
-    found.tensor.shape().AsProto(description.mutable_tensor_shape());
-    message.payload = Copied(description.SerializeAsString());
-  }
-  return message;
-}
-
-// Allocates the tensor. Fails for a description that DescriptionOf can't have made.
-Status ReadDescription(const Message& message, Found* found) {
-  const uint8_t flags = message.header.flags;
-  const std::string_view bytes = ViewOf(message.payload);
-  if ((flags & kFailed) != 0) {
-    found->status = absl::Status(static_cast<absl::StatusCode>(message.header.key), bytes);
-    return OkStatus();
-  }
-  found->is_dead = (flags & kDead) != 0;
-  found->carried = (flags & kNotCarried) == 0;
-  if (found->is_dead || !found->carried) {
-    return OkStatus();
-  }
-  tensorflow::TensorProto description;
-  tensorflow::TensorShape shape;
-  if (!description.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
-      !tensorflow::DataTypeCanUseMemcpy(description.dtype()) ||
-      !tensorflow::TensorShape::BuildTensorShape(description.tensor_shape(), &shape).ok()) {
-    return InvalidArgumentError("an answer describes no tensor that can travel");
-  }
-  found->tensor = tensorflow::Tensor(description.dtype(), shape);
-  return OkStatus();
-}
 
 absl::Status Unavailable(const Status& status) {
   return absl::UnavailableError("trepak's flows: " + std::string(status.message()));
 }
 
 }  // namespace
-
-std::string ExchangeAddress::Encode() const {
-  std::string bytes(sizeof(id), '\0');
-  std::memcpy(bytes.data(), &id, sizeof(id));
-  return bytes + std::string(secret.begin(), secret.end()) + transport;
-}
-
-bool ExchangeAddress::Decode(std::string_view bytes) {
-  if (bytes.size() <= sizeof(id) + secret.size()) {
-    return false;
-  }
-  std::memcpy(&id, bytes.data(), sizeof(id));
-  std::copy_n(bytes.begin() + sizeof(id), secret.size(), secret.begin());
-  transport = std::string(bytes.substr(sizeof(id) + secret.size()));
-  return true;
-}
 
 TensorExchange::TensorExchange(Finder finder, Scheduler scheduler)
     : finder_(std::move(finder)), scheduler_(std::move(scheduler)) {
@@ -112,6 +37,8 @@ TensorExchange::~TensorExchange() {
   if (transport_ != nullptr) {
     transport_->Stop();
   }
+  std::unique_lock<std::mutex> lock(mutex_);
+  opened_.wait(lock, [this] { return opening_ == 0; });
 }
 
 Status TensorExchange::Start(const std::string& host, Finder finder, Scheduler scheduler,
@@ -145,7 +72,7 @@ uint64_t TensorExchange::Fetch(const ExchangeAddress& where, int64_t step, const
   request.header.round = number;
   std::string asked(sizeof(step), '\0');
   std::memcpy(asked.data(), &step, sizeof(step));
-  request.payload = Copied(asked + key);
+  request.payload = wire::Copied(asked + key);
   Know(where);
   std::vector<Message> messages;
   messages.push_back(std::move(request));
@@ -198,12 +125,19 @@ void TensorExchange::Send(uint32_t task, uint8_t priority, std::vector<Message> 
     }
     if (status.ok() && peer.flows.empty() && !peer.opening) {
       peer.opening = must_open = true;
+      ++opening_;
     }
   }
   if (!status.ok()) {
     Fail(task, status);
   } else if (must_open) {
-    scheduler_([this, task] { Open(task); });
+    // It waits, so it has a thread of its own.
+    tensorflow::Env::Default()->SchedClosure([this, task] {
+      Open(task);
+      std::lock_guard<std::mutex> lock(mutex_);
+      --opening_;
+      opened_.notify_all();
+    });
   }
 }
 
@@ -221,7 +155,7 @@ void TensorExchange::Open(uint32_t task) {
     target.dscp = dscp;
     target.address = where.transport;
     target.secret = where.secret;
-    const Status status = transport_->Open(target, kDeadline);
+    const Status status = transport_->Open(target, kOpenDeadline);
     if (!status.ok()) {
       Fail(task, status);
       return;
@@ -229,28 +163,41 @@ void TensorExchange::Open(uint32_t task) {
     flows.push_back(std::make_unique<Flow>(transport_.get(), here_.id, task, target.priority));
   }
   Status status;
+  std::vector<Message> requests;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Peer& peer = peers_[task];
     peer.flows = std::move(flows);
-    Message introduction;
-    introduction.header.kind = MessageKind::kAssign;
-    introduction.payload = Copied(here_.Encode());
-    status = peer.flows[0]->Send(std::move(introduction));
+    peer.heard = Clock::now();
+    status = peer.flows[0]->Send(wire::Introduction(here_, true));
     for (auto& [priority, message] : peer.waiting) {
       if (status.ok()) {
         status = peer.flows[priority]->Send(std::move(message));
       }
     }
     peer.waiting.clear();
+    requests.swap(peer.requests);
+  }
+  for (const Message& request : requests) {
+    if (status.ok()) {
+      status = Answer(request);
+    }
   }
   if (!status.ok()) {
     Fail(task, status);
   }
 }
 
+void TensorExchange::Introduce(uint32_t task, bool asks) {
+  std::vector<Message> messages;
+  messages.push_back(wire::Introduction(here_, asks));
+  Send(task, 0, std::move(messages));
+}
+
 void TensorExchange::Fail(uint32_t task, const Status& status) {
   std::vector<uint64_t> numbers;
+  Found found;
+  found.lost = true;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Peer& peer = peers_[task];
@@ -258,28 +205,68 @@ void TensorExchange::Fail(uint32_t task, const Status& status) {
       peer.failure = status;
     }
     peer.waiting.clear();
+    peer.requests.clear();
+    // A peer that was never heard of has looked for nothing: what it has can be had by gRPC.
+    found.carried = peer.ever_heard;
     for (const auto& [number, asked] : asked_) {
       if (asked.task == task) {
         numbers.push_back(number);
       }
     }
   }
+  if (found.carried) {
+    found.status = Unavailable(status);
+  }
   for (const uint64_t number : numbers) {
-    Forget(number, Unavailable(status));
+    Finish(number, found);
+  }
+}
+
+void TensorExchange::OnTick() {
+  const Clock::time_point now = Clock::now();
+  std::set<uint32_t> silent;
+  std::set<uint32_t> to_greet;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [number, asked] : asked_) {
+      Peer& peer = peers_[asked.task];
+      if (peer.flows.empty()) {
+        continue;  // opening them has a deadline of its own
+      }
+      if (now - peer.heard > kSilence) {
+        silent.insert(asked.task);
+      } else if (now - peer.heard > kGreetAgain && now - peer.greeted > kGreetAgain) {
+        peer.greeted = now;
+        to_greet.insert(asked.task);
+      }
+    }
+  }
+  for (const uint32_t task : to_greet) {
+    Introduce(task, true);
+  }
+  for (const uint32_t task : silent) {
+    Fail(task, DeadlineExceededError("a task that owes tensors has said nothing for " +
+                                     std::to_string(kSilence.count()) + " s"));
   }
 }
 
 void TensorExchange::OnFailure(uint32_t task, const Status& status) { Fail(task, status); }
 
 void TensorExchange::OnMessage(Message message) {
+  const uint32_t task = message.header.sender;
   Status status = sequences_.Check(message.header);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    peers_[task].heard = Clock::now();
+    peers_[task].ever_heard = true;
+  }
   if (status.ok()) {
     switch (message.header.kind) {
       case MessageKind::kAssign:
         status = TakeAddress(message);
         break;
       case MessageKind::kPull:
-        status = Answer(message);
+        status = TakeRequest(std::move(message));
         break;
       case MessageKind::kAnswer:
         status = TakeAnswer(message);
@@ -289,23 +276,38 @@ void TensorExchange::OnMessage(Message message) {
     }
   }
   if (!status.ok()) {
-    Fail(message.header.sender, status);
+    Fail(task, status);
   }
 }
 
 Status TensorExchange::TakeAddress(const Message& message) {
   ExchangeAddress where;
-  if (!where.Decode(ViewOf(message.payload)) || where.id != message.header.sender) {
+  if (!where.Decode(wire::ViewOf(message.payload)) || where.id != message.header.sender) {
     return InvalidArgumentError("a task's address is none, or another's");
   }
   Know(where);
+  if ((message.header.flags & wire::kAsks) != 0) {
+    Introduce(where.id, false);
+  }
   return OkStatus();
+}
+
+Status TensorExchange::TakeRequest(Message request) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Peer& peer = peers_[request.header.sender];
+    if (peer.flows.empty()) {
+      peer.requests.push_back(std::move(request));
+      return OkStatus();
+    }
+  }
+  return Answer(request);
 }
 
 Status TensorExchange::Answer(const Message& request) {
   const uint32_t task = request.header.sender;
   const uint64_t number = request.header.round;
-  const std::string_view asked = ViewOf(request.payload);
+  const std::string_view asked = wire::ViewOf(request.payload);
   int64_t step = 0;
   if (asked.size() <= sizeof(step)) {
     return InvalidArgumentError("a task asked for nothing");
@@ -314,8 +316,8 @@ Status TensorExchange::Answer(const Message& request) {
   const std::string key(asked.substr(sizeof(step)));
   finder_(step, key, [this, task, number, key](const Found& found) {
     std::vector<Message> messages;
-    messages.push_back(DescriptionOf(found));
-    if (HasContent(found)) {
+    messages.push_back(wire::DescriptionOf(found));
+    if (wire::HasContent(found)) {
       // A reference to the tensor, which keeps its memory and keeps others from writing to it.
       auto tensor = std::make_shared<tensorflow::Tensor>(found.tensor);
       Message content;
@@ -349,7 +351,12 @@ uint8_t TensorExchange::PriorityOf(const std::string& key, const tensorflow::Ten
 
 Status TensorExchange::TakeAnswer(const Message& message) {
   const uint64_t number = message.header.round;
+  const bool describes = (message.header.flags & wire::kDescription) != 0;
   Found found;
+  // Memory is allocated and filled without the lock, for which others' urgent requests wait.
+  if (describes) {
+    TREPAK_RETURN_IF_ERROR(wire::ReadDescription(message, &found));
+  }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto asked = asked_.find(number);
@@ -357,23 +364,22 @@ Status TensorExchange::TakeAnswer(const Message& message) {
       return OkStatus();  // it was forgotten meanwhile
     }
     if (asked->second.task != message.header.sender) {
-      return InvalidArgumentError("task " + std::to_string(message.header.sender) +
-                                  " answers what another was asked for");
+      return InvalidArgumentError("a task answers what another was asked for");
     }
-    Found& known = asked->second.found;
-    if ((message.header.flags & kDescription) != 0) {
-      TREPAK_RETURN_IF_ERROR(ReadDescription(message, &known));
-      if (HasContent(known)) {
-        return OkStatus();  // which comes next
-      }
-    } else {
-      if (known.tensor.TotalBytes() != message.payload.size()) {
-        return InvalidArgumentError("a tensor of " + std::to_string(known.tensor.TotalBytes()) +
-                                    " bytes came with " + std::to_string(message.payload.size()));
-      }
-      std::memcpy(known.tensor.data(), message.payload.data(), message.payload.size());
+    if (describes && wire::HasContent(found)) {
+      asked->second.found = found;
+      return OkStatus();  // its content comes next
     }
-    found = known;
+    if (!describes) {
+      found = asked->second.found;
+    }
+  }
+  if (!describes) {
+    if (found.tensor.TotalBytes() != message.payload.size()) {
+      return InvalidArgumentError("a tensor of " + std::to_string(found.tensor.TotalBytes()) +
+                                  " bytes came with " + std::to_string(message.payload.size()));
+    }
+    std::memcpy(found.tensor.data(), message.payload.data(), message.payload.size());
   }
   Finish(number, found);
   return OkStatus();

@@ -3,6 +3,8 @@
 #ifndef TREPAK_OPS_GERYON_EXCHANGE_H_
 #define TREPAK_OPS_GERYON_EXCHANGE_H_
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,34 +15,17 @@
 #include <vector>
 
 #include "horovod_ext/runtime/flow.h"
-#include "horovod_ext/runtime/handshake.h"
 #include "horovod_ext/runtime/map_table.h"
 #include "horovod_ext/runtime/transport.h"
-#include "tensorflow/core/framework/tensor.h"
+#include "ops/geryon_wire.h"
 
 namespace trepak {
 
-// What a task must know of another to open flows to it. Its bytes travel by gRPC.
-struct ExchangeAddress {
-  uint32_t id = 0;        // drawn at random: a task that was started anew is another one
-  Secret secret{};        // what proves that somebody was told
-  std::string transport;  // see Transport::address
-
-  std::string Encode() const;
-  // False if the bytes are none.
-  bool Decode(std::string_view bytes);
-};
-
-// A tensor that was asked for, or why there is none.
-struct Found {
-  absl::Status status;
-  tensorflow::Tensor tensor;
-  bool is_dead = false;  // TensorFlow's: of a branch that was not taken
-  bool carried = true;   // false: it must be asked for by gRPC
-};
-
 // A task asks another for a tensor, by step and key; the answer comes on the flow of the tensor's
-// priority when there is one. Flows are opened when they are first needed.
+// priority when there is one. Flows are opened when they are first needed. A task that is asked
+// looks for nothing before its own flows, the way back, are open: until then the asking one can
+// turn to gRPC, and does so after a while. Later, tasks that owe answers are asked whether they are
+// there.
 //
 // Thread safety: every method may be called from any thread. Callbacks run on TensorFlow's threads
 // and may block.
@@ -49,8 +34,10 @@ class TensorExchange : public Transport::Receiver {
   using Callback = std::function<void(const Found&)>;
   // Calls back when the task itself has made the tensor.
   using Finder = std::function<void(int64_t step, const std::string& key, Callback)>;
-  // Runs something on one of TensorFlow's threads.
+  // Runs something on one of TensorFlow's threads; it doesn't take long.
   using Scheduler = std::function<void(std::function<void()>)>;
+
+  static constexpr size_t kMostBytes = size_t{1} << 30;  // of a tensor; ZeroMQ refuses longer ones
 
   // Listens at `host`.
   static Status Start(const std::string& host, Finder finder, Scheduler scheduler,
@@ -71,15 +58,21 @@ class TensorExchange : public Transport::Receiver {
 
   void OnMessage(Message message) override;
   void OnFailure(uint32_t task, const Status& status) override;
-  void OnTick() override {}
+  void OnTick() override;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Peer {
     bool opening = false;
     Status failure;
     ExchangeAddress where;
     std::vector<std::unique_ptr<Flow>> flows;          // by priority, once they are open
     std::vector<std::pair<uint8_t, Message>> waiting;  // until then
+    std::vector<Message> requests;                     // of the peer, held until then
+    bool ever_heard = false;
+    Clock::time_point heard;  // or since when it could be
+    Clock::time_point greeted;
   };
   struct Asked {
     uint32_t task = 0;
@@ -90,11 +83,14 @@ class TensorExchange : public Transport::Receiver {
   TensorExchange(Finder finder, Scheduler scheduler);
 
   void Know(const ExchangeAddress& where);
+  // Says who this task is; `asks`: the peer shall say so, too.
+  void Introduce(uint32_t task, bool asks);
   // Sends messages one after the other, opening the flows before if need be. The address must be
   // known.
   void Send(uint32_t task, uint8_t priority, std::vector<Message> messages);
   void Open(uint32_t task);
   Status TakeAddress(const Message& message);
+  Status TakeRequest(Message request);
   Status Answer(const Message& request);
   Status TakeAnswer(const Message& message);
   uint8_t PriorityOf(const std::string& key, const tensorflow::Tensor& tensor);
@@ -112,6 +108,8 @@ class TensorExchange : public Transport::Receiver {
   std::map<uint32_t, Peer> peers_;  // by id
   std::map<uint64_t, Asked> asked_;
   uint64_t next_number_ = 1;
+  int opening_ = 0;  // threads that open flows
+  std::condition_variable opened_;
 
   std::unique_ptr<Transport> transport_;  // the last: its thread uses all the others
 };

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/device_mgr.h"
 #include "tensorflow/core/distributed_runtime/call_options.h"
@@ -95,7 +97,7 @@ class RemoteCall : public tensorflow::BaseRecvTensorCall,
     const auto self = shared_from_this();
     const uint64_t number =
         exchange_->Fetch(where, step_, std::string(key_.FullKey()), [self](const Found& found) {
-          if (absl::IsUnavailable(found.status)) {
+          if (found.lost) {
             self->peers_->GiveUp(self->Name());
           }
           if (found.status.ok() && !found.carried) {
@@ -116,6 +118,10 @@ class RemoteCall : public tensorflow::BaseRecvTensorCall,
   }
 
   void FetchByGrpc() {
+    if (!status().ok()) {  // the step was aborted meanwhile
+      Finish(Found());
+      return;
+    }
     PrepareRequest(step_, std::string(key_.FullKey()));
     response_.InitAlloc(device_, args_.alloc_attrs);
     const auto self = shared_from_this();
@@ -128,6 +134,9 @@ class RemoteCall : public tensorflow::BaseRecvTensorCall,
       }
       self->Finish(found);
     });
+    if (!status().ok()) {  // before there was a call to cancel
+      options_.StartCancel();
+    }
   }
 
   void AskForAddress(std::function<void(const std::string&)> answer) {
@@ -143,13 +152,30 @@ class RemoteCall : public tensorflow::BaseRecvTensorCall,
                                          tensorflow::FrameAndIter(0, 0)));
     question->request.Swap(&request_);
     question->options.SetTimeout(kAddressMilliseconds);
-    question->response.InitAlloc(device_, tensorflow::AllocatorAttributes());
+    tensorflow::AllocatorAttributes on_host;
+    on_host.set_on_host(true);
+    question->response.InitAlloc(device_, on_host);
     const auto self = shared_from_this();  // keeps the worker
     worker_->RecvTensorAsync(&question->options, &question->request, &question->response,
                              [self, question, answer](const absl::Status& status) {
+                               if (!status.ok()) {
+                                 LOG(WARNING) << "trepak: tensors of " << self->task_
+                                              << " travel by gRPC, it does not say where its "
+                                                 "flows are: "
+                                              << status;
+                               }
                                const tensorflow::Tensor& bytes = question->response.tensor();
                                answer(status.ok() ? std::string(bytes.tensor_data()) : "");
                              });
+  }
+
+  // ClusterCoordinator tells by these words, which TensorFlow's own gRPC adds, whose failure it is.
+  absl::Status WithTask(const absl::Status& status) const {
+    if (!absl::IsUnavailable(status) || absl::StrContains(status.message(), "remote target")) {
+      return status;
+    }
+    return absl::UnavailableError(absl::StrCat(
+        status.message(), "\nAdditional GRPC error information from remote target ", task_, ":"));
   }
 
   void PrepareRequest(int64_t step, const std::string& key) {
@@ -162,7 +188,7 @@ class RemoteCall : public tensorflow::BaseRecvTensorCall,
   void Finish(const Found& found) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      status_.Update(found.status);
+      status_.Update(WithTask(found.status));
     }
     found_ = found;
     std::function<void()> done = std::move(done_);
@@ -227,7 +253,8 @@ class GeryonRemoteRendezvous : public tensorflow::BaseRemoteRendezvous {
 
 bool CanTravel(const Rendezvous::Args& sent, const tensorflow::Tensor& tensor) {
   const bool on_host = sent.device_context == nullptr || sent.alloc_attrs.on_host();
-  return on_host && tensorflow::DataTypeCanUseMemcpy(tensor.dtype());
+  return on_host && tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) &&
+         tensor.TotalBytes() <= TensorExchange::kMostBytes;
 }
 
 }  // namespace
@@ -280,6 +307,11 @@ void GeryonPeers::GiveUp(const std::string& name) {
 
 GeryonRendezvousMgr::GeryonRendezvousMgr(const tensorflow::WorkerEnv* env, const std::string& host)
     : BaseRendezvousMgr(env) {
+  if (host.empty()) {
+    LOG(ERROR) << "trepak: this task's name in the cluster leads to no address that the others can "
+                  "reach: all its tensors travel by gRPC";
+    return;
+  }
   const Status status = TensorExchange::Start(
       host,
       [this](int64_t step, const std::string& key, auto found) { FindTensor(step, key, found); },

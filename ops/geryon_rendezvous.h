@@ -50,7 +50,7 @@ class GeryonPeers {
 // Thread safety: as TensorFlow's. `env` must outlive it, as a server's does.
 class GeryonRendezvousMgr : public tensorflow::BaseRendezvousMgr {
  public:
-  // `host`: the address at which this task listens for flows.
+  // `host`: the address at which this task listens for flows; empty if there is none.
   GeryonRendezvousMgr(const tensorflow::WorkerEnv* env, const std::string& host);
 
   // Also answers those who ask for this task's flows.

@@ -53,6 +53,23 @@ std::string AddressOf(const std::string& name) {
   return text;
 }
 
+// Where this task listens for flows; empty if its name means something else on other machines, as
+// where /etc/hosts gives a machine's own name a loopback address.
+std::string ListenAt(const std::string& name, const tensorflow::ClusterDef& cluster) {
+  const std::string address = AddressOf(name);
+  if (address.rfind("127.", 0) != 0 && address != "0.0.0.0") {
+    return address;
+  }
+  for (const auto& job : cluster.job()) {
+    for (const auto& [number, target] : job.tasks()) {
+      if (target.substr(0, target.rfind(':')) != name) {
+        return "";
+      }
+    }
+  }
+  return address;
+}
+
 class GeryonServer : public tensorflow::GrpcServer {
  public:
   explicit GeryonServer(const tensorflow::ServerDef& definition)
@@ -64,8 +81,9 @@ class GeryonServer : public tensorflow::GrpcServer {
     TF_RETURN_IF_ERROR(GetHostAndPort(server_def(), &host, &port));
     tensorflow::GrpcServerOptions options;
     options.local_device_mgr = devices;
-    options.rendezvous_mgr_func = [host](const tensorflow::WorkerEnv* env) {
-      return new GeryonRendezvousMgr(env, AddressOf(host));
+    const std::string address = ListenAt(host, server_def().cluster());
+    options.rendezvous_mgr_func = [address](const tensorflow::WorkerEnv* env) {
+      return new GeryonRendezvousMgr(env, address);
     };
     return Init(options);
   }

@@ -88,7 +88,7 @@ REGISTER_OP("TrepakPendingGradients")
 
 std::shared_ptr<ParameterClient> FindClient(Status* status) {
   std::shared_ptr<ParameterClient> client = Engine::Global().client();
-  *status = client == nullptr ? FailedPreconditionError(
+  *status = client == nullptr ? NotFoundError(
                                     "the native engine does not run; an elastic job needs a "
                                     "TensorFlowKerasState with this optimizer")
                               : OkStatus();

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from trepak.scripts import geryon_alternatives
 from trepak.scripts.bench_report import Options, Report, Surroundings
 from trepak.scripts.geryon_arms import (
     ALONE,
@@ -18,6 +19,7 @@ from trepak.scripts.geryon_arms import (
     GERYON,
     NETWORKS,
     PARTITION,
+    RING,
     SLICING,
     Arm,
     Cell,
@@ -37,8 +39,7 @@ _NAME = "trepak-bench"
 # Link rate and network size are divided by as much as 8 workers on 2 cores need.
 _SHRINK = {10: 80.0, 40: 320.0}
 _PACKET = 8000  # bytes; smaller ones cost more CPU than 2 cores have
-# Horovod's thread looks for work this often; it has none while servers carry the gradients.
-_CYCLE_MILLISECONDS = {"HOROVOD_CYCLE_TIME": "50"}
+_ALTERNATIVES_TO = NETWORKS[1]  # VGG-19
 _SLICES_K = (1024, 512, 256)  # Table IV
 _TIMEOUT = 1200.0
 
@@ -54,7 +55,16 @@ def plan(quick: bool) -> list[Cell]:
         for network in NETWORKS
         for workers in (8, 4, 2)
     ]
-    return cells
+    ring = Cell(
+        _ALTERNATIVES_TO,
+        8,
+        10,
+        _SHRINK[10],
+        [Arm(way) for way in (ALONE, RING, GERYON)],
+        cycle_ms=5,
+        alternatives=True,
+    )
+    return [*cells, ring]
 
 
 def _cell(network: Network, workers: int, gbit: int) -> Cell:
@@ -76,7 +86,7 @@ def measure(options: Options) -> Report:
     """
     surroundings = Surroundings()
     cells = plan(options.quick)
-    measured = []
+    measured, others = [], []
     with Console(stderr=True).status("") as status:
         for number, cell in enumerate(cells, start=1):
             status.update(
@@ -84,17 +94,19 @@ def measure(options: Options) -> Report:
                 f"{cell.gbit} Gbit/s"
             )
             try:
-                measured.append((cell, run_cell(cell)))
+                outcomes, rows = run_cell(cell)
+                measured.append((cell, outcomes))
+                others += rows
             except LabError as error:
                 raise JobError(str(error)) from error
-    return summarize(measured, surroundings.environment("trepak lab run --gloo"))
+    return summarize(measured, others, surroundings.environment("trepak lab run --gloo"))
 
 
-def run_cell(cell: Cell) -> list[list[dict[str, Any]]]:
+def run_cell(cell: Cell) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
     """Runs one job in a lab of its own.
 
     Returns:
-        By rank, a list of rounds: arm → what `Worker.measure` returned.
+        By rank, a list of rounds: arm → what `Worker.measure` returned; rows of alternatives.
 
     Raises:
         JobError: the workers failed.
@@ -103,6 +115,7 @@ def run_cell(cell: Cell) -> list[list[dict[str, Any]]]:
     state.down(_NAME)  # one that an earlier run left
     lab, _ = state.up(_NAME, cell.workers, cell.bits_per_second, 2, _PACKET)
     try:
+        others = geryon_alternatives.measure(lab, cell) if cell.alternatives else []
         with tempfile.TemporaryDirectory() as folder:
             spec, output = Path(folder) / "spec.json", Path(folder) / "outcomes.json"
             spec.write_text(json.dumps(_spec(cell)))
@@ -111,7 +124,9 @@ def run_cell(cell: Cell) -> list[list[dict[str, Any]]]:
                 [*module, "--spec", str(spec), "--output", str(output)],
                 cell.workers,
                 gloo=True,  # MPI's ranks poll while they wait
-                variables={host: _CYCLE_MILLISECONDS for host in lab.host_names},
+                variables={
+                    host: {"HOROVOD_CYCLE_TIME": str(cell.cycle_ms)} for host in lab.host_names
+                },
             )
             result = run(lab, job, lambda line: False, _TIMEOUT)
             if result.outcome.exit_code:
@@ -119,7 +134,7 @@ def run_cell(cell: Cell) -> list[list[dict[str, Any]]]:
                     f"the workers ended with {result.outcome.exit_code}:\n{result.outcome.text()}"
                 )
             outcomes: list[list[dict[str, Any]]] = json.loads(output.read_text())
-            return outcomes
+            return outcomes, others
     finally:
         state.down(_NAME)
 

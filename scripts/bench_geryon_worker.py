@@ -22,6 +22,7 @@ from trepak.ops.engine import EngineCounters, engine_counters
 from trepak.scripts.geryon_arms import ALONE, Arm
 from trepak.scripts.idle_watch import IdleWatch
 
+_EACH = 10**6  # groups of gradients: one for each
 _WARM_STEPS = 2  # the pipeline fills: gradients of one step are applied in the next
 
 
@@ -34,7 +35,9 @@ class Trainer:
         self.model = zoo.build(model, emulate="k40", shrink=shrink)
         optimizer: Any = keras.optimizers.SGD(0.001)
         if way != ALONE:
-            optimizer = hvd.DistributedOptimizer(optimizer, transport=transport)
+            # Horovod itself reduces each gradient when it is there.
+            groups = _EACH if transport is None else None
+            optimizer = hvd.DistributedOptimizer(optimizer, transport=transport, groups=groups)
         self.model.compile(optimizer, loss="mse", jit_compile=False)
         if transport is not None:
             trepak.overlap(self.model)
@@ -92,9 +95,9 @@ class Worker:
                 spec["model"], spec["shrink"], spec["batch"], arm.way, transport
             )
         trainer = self._trainers[arm.graph]
-        trainer.steps(_WARM_STEPS)
         if arm.way != ALONE:
             hvd.barrier()
+        trainer.steps(_WARM_STEPS)
         before = None if transport is None else engine_counters()
         idle = IdleWatch()
         times = trainer.steps(spec["steps"])

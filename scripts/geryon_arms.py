@@ -109,6 +109,8 @@ class Cell:
         arms: what is measured, interleaved; `ALONE` is always among them.
         rounds: how often.
         steps: of each arm in each round.
+        cycle_ms: how often Horovod's thread looks for work, which it has for its ring alone.
+        alternatives: measure TensorFlow's own parameter servers too.
     """
 
     network: Network
@@ -118,6 +120,8 @@ class Cell:
     arms: Sequence[Arm] = field(default=())
     rounds: int = 3
     steps: int = 6
+    cycle_ms: int = 50
+    alternatives: bool = False
 
     @property
     def bits_per_second(self) -> int:

@@ -9,11 +9,13 @@ from typing import Any
 
 from trepak.scripts import geryon_equations as equations
 from trepak.scripts.bench_report import Claim, Report
+from trepak.scripts.geryon_alternatives import OVER_FLOWS, PARTITIONED, PLAIN
 from trepak.scripts.geryon_arms import (
     ALONE,
     END_HOST,
     FIVE_WAYS,
     GERYON,
+    RING,
     SLICING,
     THRESHOLD_K,
     VANILLA,
@@ -116,17 +118,22 @@ def _high_share(outcomes: Outcomes, arm: Arm) -> float | None:
 
 
 def _served(outcomes: Outcomes, arm: Arm) -> float | None:
-    """Returns the Gbit/s of payload that one core would serve: sum, and answer."""
+    """Returns the Gbit/s of gradients that one core sums, without what the network costs."""
     parts = list(_parts(outcomes, arm))
     seconds = sum(part.get("serving_s", 0.0) for part in parts)
     return 8e-9 * sum(part["served_bytes"] for part in parts) / seconds if seconds else None
 
 
-def summarize(measured: Sequence[tuple[Cell, Outcomes]], environment: Mapping[str, Any]) -> Report:
+def summarize(
+    measured: Sequence[tuple[Cell, Outcomes]],
+    others: Sequence[Mapping[str, Any]],
+    environment: Mapping[str, Any],
+) -> Report:
     """Returns the report of all jobs.
 
     Args:
         measured: jobs, and what their workers wrote.
+        others: rows of alternatives; see `geryon_alternatives`.
         environment: see `Surroundings`.
     """
     tables = [(cell, rows_of(cell, outcomes)) for cell, outcomes in measured]
@@ -135,7 +142,9 @@ def summarize(measured: Sequence[tuple[Cell, Outcomes]], environment: Mapping[st
     claims: dict[str, Claim] = {}
     fractions = []
     for cell, table in tables:
-        if cell.workers == most:
+        if cell.alternatives:
+            claims |= _claims_over(others, {row["way"]: row["step_s"] for row in table})
+        elif cell.workers == most:
             claims |= _claims_of(cell, table)
             if cell.gbit == min(_TARGETS):
                 geryon = next(row for row in table if row["way"] == GERYON)
@@ -145,7 +154,24 @@ def summarize(measured: Sequence[tuple[Cell, Outcomes]], environment: Mapping[st
     served = min(row["server_gbit_per_core"] for row in rows if row["way"] == GERYON)
     claims["server.gbit_per_core"] = Claim(served, "Gbit/s", 10.0, "higher")
     claims["geryon.schedule_ms"] = Claim(lookups, "ms", 1.0, "lower", 1.0, emulated=True)
-    return Report("geryon", claims, rows, environment, idle_share=min(r["cpu_idle"] for r in rows))
+    idle = min(row["cpu_idle"] for row in [*rows, *others])
+    return Report("geryon", claims, [*rows, *others], environment, idle_share=idle)
+
+
+def _claims_over(
+    others: Sequence[Mapping[str, Any]], steps: Mapping[str, float]
+) -> dict[str, Claim]:
+    """Returns the claims over what users have without trepak; `steps` by way, in seconds."""
+    theirs = {row["way"]: row["step_s"] for row in others}
+    ratios = {
+        "geryon.speedup_vs_tf_parameter_server": (theirs[PLAIN] / steps[GERYON], 2.0),
+        "geryon.tf_protocol_speedup": (theirs[PARTITIONED] / theirs[OVER_FLOWS], 0.0),
+        "geryon.speedup_vs_horovod_ring": (steps[RING] / steps[GERYON], 0.0),
+    }
+    return {
+        name: Claim(value, "x", target, "higher", emulated=True)
+        for name, (value, target) in ratios.items()
+    }
 
 
 def _claims_of(cell: Cell, table: Sequence[Mapping[str, Any]]) -> dict[str, Claim]:
@@ -177,10 +203,11 @@ def _claims_of(cell: Cell, table: Sequence[Mapping[str, Any]]) -> dict[str, Clai
 
 def draw(report: Report, figure: Any) -> None:
     """Draws the scaling efficiency of the five ways with the most workers, per rate."""
-    workers = max(row["workers"] for row in report.rows)
-    rates = sorted({row["gbit"] for row in report.rows})
+    rows = [row for row in report.rows if "efficiency" in row]
+    workers = max(row["workers"] for row in rows)
+    rates = sorted({row["gbit"] for row in rows})
     for axes, gbit in zip(figure.subplots(1, len(rates), squeeze=False)[0], rates, strict=True):
-        chosen = [r for r in report.rows if r["gbit"] == gbit and r["workers"] == workers]
+        chosen = [r for r in rows if r["gbit"] == gbit and r["workers"] == workers]
         models = list(dict.fromkeys(row["model"] for row in chosen))
         bars = {(row["way"], row["model"]): row["efficiency"] for row in chosen}
         ways = [way for way in FIVE_WAYS if any(bar[0] == way for bar in bars)]

@@ -76,10 +76,11 @@ class Layer:
 
 
 def _pieces(variable: Any, count: int) -> list[Any]:
-    flat = tf.reshape(tf.convert_to_tensor(variable.value), [-1])
-    size = int(flat.shape[0])
+    # A piece of a matrix stays a matrix: grpc+geryon tells fully connected layers by that.
+    value = tf.convert_to_tensor(variable.value)
+    size = int(value.shape[-1])
     bounds = [size * i // count for i in range(count + 1)]
-    return [flat[a:b] for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
+    return [value[..., a:b] for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
 
 
 def coordinate(spec: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from test_lab import TREPAK, needs_lab
 
 from trepak.scripts import geryon_report
 from trepak.scripts.bench_geryon import plan
+from trepak.scripts.geryon_alternatives import OVER_FLOWS, PARTITIONED, PLAIN
 from trepak.scripts.geryon_arms import (
     ALONE,
     END_HOST,
@@ -19,6 +20,7 @@ from trepak.scripts.geryon_arms import (
     GERYON,
     NETWORKS,
     OVERLAP,
+    RING,
     SLICING,
     VANILLA,
     Arm,
@@ -26,7 +28,15 @@ from trepak.scripts.geryon_arms import (
 )
 
 YOLO = NETWORKS[-1]
-SECONDS = {ALONE: 1.8, VANILLA: 9.0, SLICING: 2.7, END_HOST: 2.1, OVERLAP: 2.2, GERYON: 1.9}
+SECONDS = {
+    ALONE: 1.8,
+    VANILLA: 9.0,
+    SLICING: 2.7,
+    END_HOST: 2.1,
+    OVERLAP: 2.2,
+    RING: 2.5,
+    GERYON: 1.9,
+}
 
 
 def measured(seconds: float, stolen: float = 0.0) -> dict[str, Any]:
@@ -55,7 +65,7 @@ def outcomes_of(cell: Cell) -> list[list[dict[str, Any]]]:
 
 def test_claims_come_from_rounds_that_nobody_disturbed() -> None:
     cell = Cell(YOLO, 8, 10, 1000.0, [Arm(way) for way in (ALONE, *FIVE_WAYS)], rounds=2)
-    report = geryon_report.summarize([(cell, outcomes_of(cell))], {})
+    report = geryon_report.summarize([(cell, outcomes_of(cell))], [], {})
     values = {name: claim.value for name, claim in report.claims.items()}
     assert values["geryon.efficiency.yolo"] == pytest.approx(1.8 / (1.1 * 1.9))
     assert values["geryon.speedup_vs_vanilla.yolo"] == pytest.approx(9.0 / 1.9)
@@ -72,12 +82,32 @@ def test_claims_come_from_rounds_that_nobody_disturbed() -> None:
     assert report.believable
 
 
+def test_claims_over_what_users_have() -> None:
+    arms = [Arm(way) for way in (ALONE, RING, GERYON)]
+    cell = Cell(YOLO, 8, 10, 1000.0, arms, rounds=2, alternatives=True)
+    others = [
+        {"way": way, "step_s": seconds, "cpu_idle": 0.1}
+        for way, seconds in ((PLAIN, 4.0), (PARTITIONED, 3.0), (OVER_FLOWS, 2.0))
+    ]
+    five = Cell(YOLO, 8, 10, 1000.0, [Arm(way) for way in (ALONE, *FIVE_WAYS)], rounds=2)
+    measured = [(one, outcomes_of(one)) for one in (five, cell)]
+    report = geryon_report.summarize(measured, others, {})
+    values = {name: claim.value for name, claim in report.claims.items()}
+    ours = 1.1 * SECONDS[GERYON]
+    assert values["geryon.speedup_vs_tf_parameter_server"] == pytest.approx(4.0 / ours)
+    assert values["geryon.tf_protocol_speedup"] == pytest.approx(1.5)
+    assert values["geryon.speedup_vs_horovod_ring"] == pytest.approx(2.5 / SECONDS[GERYON])
+    assert not report.believable, "the CPU was too busy"
+
+
 def test_full_plan_has_all_that_the_tables_need() -> None:
     cells = plan(quick=False)
     assert {(c.network.model, c.workers, c.gbit) for c in cells} == {
         (n.model, workers, gbit) for n in NETWORKS for workers in (2, 4, 8) for gbit in (10, 40)
     }
-    for cell in cells:
+    *five, alternatives = cells
+    assert alternatives.alternatives and {a.way for a in alternatives.arms} == {ALONE, RING, GERYON}
+    for cell in five:
         assert {ALONE, *FIVE_WAYS} <= {arm.way for arm in cell.arms}
         assert cell.bits_per_second == 125_000_000
     thresholds = [(a.way, a.slice_k) for c in cells for a in c.arms if c.workers == 8]
@@ -86,6 +116,7 @@ def test_full_plan_has_all_that_the_tables_need() -> None:
 
 
 @needs_lab
+@pytest.mark.soak
 def test_quick_run_measures(tmp_path: Path) -> None:
     path = tmp_path / "geryon.json"
     done = subprocess.run(

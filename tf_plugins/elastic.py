@@ -128,8 +128,7 @@ class TensorFlowKerasState(TensorFlowState):
 
     def save(self) -> None:
         """Commits the values in this rank's memory; gradients on their way are applied before."""
-        if hasattr(self.optimizer, "flush"):
-            self.optimizer.flush()
+        self._flush()
         super().save()
 
     def restore(self) -> None:
@@ -137,13 +136,37 @@ class TensorFlowKerasState(TensorFlowState):
         self._forget_passes()
         super().restore()
 
+    def check_host_updates(self) -> None:
+        """Raises HostsUpdatedInterrupt if there are other hosts; a collective call.
+
+        Gradients on their way are applied before: their batch counts as done.
+        """
+        try:
+            super().check_host_updates()
+        except HostsUpdatedInterrupt:
+            self._flush()
+            raise
+
+    def reset(self) -> None:
+        """Is called when the ranks have changed; where some have only gone, `sync` is not."""
+        self._start_transport()
+        super().reset()
+
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
         self._forget_passes()
+        self._start_transport()
+        super().sync()
+
+    def _start_transport(self) -> None:
+        """Starts the optimizer's transport among the ranks that there are now."""
         transport = self._distribution and self._distribution.reducer.options.transport
         if transport is not None:
-            transport.start()  # among the ranks that there are now
-        super().sync()
+            transport.start()
+
+    def _flush(self) -> None:
+        if hasattr(self.optimizer, "flush"):
+            self.optimizer.flush()
 
     @property
     def _distribution(self) -> Any:

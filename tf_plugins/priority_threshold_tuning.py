@@ -82,8 +82,14 @@ class PriorityThresholdTuning(keras.callbacks.Callback):
         """Sets the first threshold.
 
         Raises:
-            ValueError: the optimizer's transport is no Geryon with two priorities.
+            ValueError: the optimizer's transport is no Geryon with two priorities, or the job is
+                elastic: ranks that join it could not take part in the search.
         """
+        if basics.is_elastic():
+            raise ValueError(
+                "PriorityThresholdTuning does not work in elastic jobs: give Geryon the threshold "
+                "that another job has found."
+            )
         if self.chosen is None:
             self._geryon().set_threshold(self._thresholds[self._seen // self._each()])
 

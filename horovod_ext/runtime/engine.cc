@@ -23,10 +23,11 @@ Status Listen(const Engine::Options& options, Endpoint* endpoint) {
 // Nothing overtakes what waits in the kernel: where the order matters, about one slice of each
 // flow.
 int SendBuffer(const Engine::Options& options) {
-  constexpr int64_t kLeast = 16 << 10;
+  constexpr int64_t kLeast = 64 << 10;
   constexpr int64_t kMost = 1 << 20;
   const int64_t slice = options.partition.slice_elements * static_cast<int64_t>(sizeof(float));
-  return options.by_layer ? static_cast<int>(std::clamp(slice, kLeast, kMost)) : 0;
+  const int64_t buffer = slice == 0 ? kMost : std::clamp(slice, kLeast, kMost);
+  return options.by_layer ? static_cast<int>(buffer) : 0;
 }
 
 }  // namespace

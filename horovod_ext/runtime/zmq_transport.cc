@@ -102,8 +102,12 @@ Status ZmqTransport::Open(const FlowTarget& target, std::chrono::milliseconds de
   }
   to_open_.emplace(id, target);
   Wake();
-  const bool over = opened_.wait_for(lock, deadline, [&] { return outcomes_.count(id) != 0; });
-  if (!over) {
+  const auto over = [&] { return outcomes_.count(id) != 0 || stopping_; };
+  const bool in_time = opened_.wait_for(lock, deadline, over);
+  if (in_time && outcomes_.count(id) == 0) {
+    return CancelledError("rank " + std::to_string(options_.rank) + " stopped its flows");
+  }
+  if (!in_time) {
     return DeadlineExceededError("rank " + std::to_string(options_.rank) + " waited " +
                                  std::to_string(deadline.count()) + " ms for rank " +
                                  std::to_string(target.peer) + " at " + target.address +
@@ -130,6 +134,7 @@ void ZmqTransport::Stop() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
+    opened_.notify_all();
   }
   Wake();
   if (thread_.joinable()) {

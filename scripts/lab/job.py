@@ -152,16 +152,19 @@ def _alone(lab: Lab) -> Iterator[Path]:
         yield folder
 
 
-def start_in_host(lab: Lab, host: str, command: Sequence[str]) -> subprocess.Popen[str]:
+def start_in_host(
+    lab: Lab, host: str, command: Sequence[str], output: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
     """Starts one process on a host; the caller waits for it.
 
     Args:
         lab: a lab that is up.
-        host: one of its hosts.
+        host: one of its hosts, or the head.
         command: program and arguments.
+        output: where its output and error streams go; by default to pipes.
 
     Returns:
-        The process, with pipes as its output and error streams.
+        The process.
     """
     folder = state.FOLDER / lab.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,8 +172,8 @@ def start_in_host(lab: Lab, host: str, command: Sequence[str]) -> subprocess.Pop
         [str(_write_agent(folder)), host, shlex.join(command)],
         env=_environment(lab, folder),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
     )
 
