@@ -6,18 +6,24 @@ from pathlib import Path
 
 import pytest
 from conftest import run_job
-from test_bsp import FEATURES, OPTIMIZERS, count_cases
+from test_bsp import OPTIMIZERS, count_cases, count_features
 
 from trepak.tf_plugins.priority_threshold_tuning import Trial, fitted_minimum
 
 
 def check(
-    out: Path, np: int, gloo: bool, optimizer: str, way: str, workers: list[str] | None = None
+    out: Path,
+    np: int,
+    gloo: bool,
+    optimizer: str,
+    way: str,
+    part: str = "1/1",
+    workers: list[str] | None = None,
 ) -> None:
-    env = {"EXACTNESS_OPTIMIZERS": optimizer, "EXACTNESS_WAY": way}
+    env = {"EXACTNESS_OPTIMIZERS": optimizer, "EXACTNESS_WAY": way, "EXACTNESS_PART": part}
     program = ["run.py", "exactness", *(workers or [])]
     job = run_job(program, out, np=np, gloo=gloo, env=env, seconds=560)
-    assert job.passed("exactness") == [FEATURES] * np
+    assert job.passed("exactness") == [count_features(part)] * np
     for worker in workers or []:
         assert job.passed(worker) == [count_cases(worker)] * np
     assert job.code == 0, job.output[-6000:]
@@ -25,17 +31,17 @@ def check(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("np", "gloo", "optimizer", "way", "workers"),
+    ("np", "gloo", "optimizer", "way", "part", "workers"),
     [
-        (2, False, "adam", "overlap", ["geryon"]),
-        (4, True, "momentum", "geryon", []),
+        (2, False, "adam", "overlap", "1/1", ["geryon"]),
+        (4, True, "momentum", "geryon", "1/2", []),
     ],
     ids=["mpi-2-overlap", "gloo-4"],
 )
 def test_weights_are_those_of_one_process(
-    tmp_path: Path, np: int, gloo: bool, optimizer: str, way: str, workers: list[str]
+    tmp_path: Path, np: int, gloo: bool, optimizer: str, way: str, part: str, workers: list[str]
 ) -> None:
-    check(tmp_path, np, gloo, optimizer, way, workers)
+    check(tmp_path, np, gloo, optimizer, way, part, workers)
 
 
 @pytest.mark.soak

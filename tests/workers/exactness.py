@@ -274,10 +274,15 @@ FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def add_matrix() -> None:
-    """Registers optimizer × feature; $EXACTNESS_OPTIMIZERS narrows the optimizers."""
+    """Registers optimizer × feature.
+
+    $EXACTNESS_OPTIMIZERS narrows the optimizers, $EXACTNESS_PART="I/K" the features to every K-th,
+    from the I-th.
+    """
     chosen = os.environ.get("EXACTNESS_OPTIMIZERS", " ".join(OPTIMIZERS)).split()
+    first, every = map(int, os.environ.get("EXACTNESS_PART", "1/1").split("/"))
     for name in chosen:
-        for feature, one in features_of(OPTIMIZERS[name]).items():
+        for feature, one in list(features_of(OPTIMIZERS[name]).items())[first - 1 :: every]:
             harness.add(__name__, f"{name}-{feature}", one)
 
 

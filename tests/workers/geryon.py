@@ -236,7 +236,20 @@ def bytes_leave_at_the_priority_of_the_map_table() -> None:
         total = 4 * BATCHES * elements * (size - 1)
         everyone = int(hvd.allreduce(tf.constant(got), op=hvd.Sum))
         assert everyone == 2 * total, (sent, total)
-    assert after.lookup_seconds - before.lookup_seconds < 1e-3 * BATCHES
+
+
+@case
+def choosing_priorities_takes_under_a_millisecond_per_step() -> None:
+    """The least of some rounds: a machine that is busy elsewhere may halt a thread meanwhile."""
+    model = compiled()
+    fit(model)
+
+    def lookup_seconds() -> float:
+        before = engine_counters().lookup_seconds
+        fit(model)
+        return engine_counters().lookup_seconds - before
+
+    assert min(lookup_seconds() for _ in range(5)) < 1e-3 * BATCHES
 
 
 @case
