@@ -7,13 +7,13 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise off the terminal
 
 # isort: split
 import keras
 import numpy as np
+import tensorflow as tf
 
 import trepak
 from trepak.horovod_ext import step_probe, timeline
@@ -21,24 +21,7 @@ from trepak.ops.timeline import close_timeline
 from trepak.scripts.bench_trace import OFF, ON
 from trepak.scripts.bsp_arms import build_model
 
-_SETTLE_STEPS = 3
-
-
-class StepTimes(keras.callbacks.Callback):
-    """Notes how long each step takes."""
-
-    def __init__(self) -> None:
-        """Makes an empty list."""
-        super().__init__()
-        self.times: list[float] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Notes the begin."""
-        self._began = time.perf_counter()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Notes the end."""
-        self.times.append(time.perf_counter() - self._began)
+_WARM_TURNS = 3
 
 
 def compiled(x: np.ndarray, y: np.ndarray) -> keras.Model:
@@ -54,20 +37,32 @@ def compiled(x: np.ndarray, y: np.ndarray) -> keras.Model:
     return model
 
 
-def steps_of(model: keras.Model, x: np.ndarray, y: np.ndarray, steps: int) -> list[float]:
-    """Takes steps with the same batch; returns how long each took, in seconds."""
-    times = StepTimes()
-    count = steps + _SETTLE_STEPS
-    batches = np.concatenate([x] * count), np.concatenate([y] * count)
-    model.fit(*batches, batch_size=len(x), verbose=0, shuffle=False, callbacks=[times])
-    return times.times[_SETTLE_STEPS:]
+class Steps:
+    """Takes single steps of two models by turns: what drifts on the machine, both have alike."""
+
+    _TURNS = (ON, OFF, OFF, ON)
+
+    def __init__(self, models: dict[str, keras.Model], x: np.ndarray, y: np.ndarray) -> None:
+        """Gives each model an endless stream of the same batch."""
+        self._models = models
+        batch = tf.data.Dataset.from_tensors((x, y)).repeat()
+        self._batches = {arm: iter(batch) for arm in models}
+
+    def take(self, turns: int) -> dict[str, list[float]]:
+        """Takes two steps of each model per turn; returns the seconds of every step."""
+        times: dict[str, list[float]] = {arm: [] for arm in self._models}
+        for arm in self._TURNS * turns:
+            began = time.perf_counter()
+            self._models[arm].train_function(self._batches[arm])
+            times[arm].append(time.perf_counter() - began)
+        return times
 
 
 def main() -> None:
     """Measures together with the other ranks; rank 0 writes what all measured."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--turns", type=int, required=True, help="in each round, of four steps")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     hvd.init()
@@ -77,21 +72,16 @@ def main() -> None:
     models = {OFF: compiled(x, y)}
     step_probe.enable()
     models[ON] = compiled(x, y)
-    rounds, size = [], 0
+    steps = Steps(models, x, y)
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.rounds):
-            taken = {}
-            for arm in (ON, OFF) if number % 2 else (OFF, ON):
-                hvd.barrier()
-                if arm == ON:
-                    file = timeline.open_for(hvd.rank(), hvd.size(), folder)
-                taken[arm] = steps_of(models[arm], x, y, options.steps)
-                if arm == ON:
-                    close_timeline()
-                    size = file.stat().st_size
-            rounds.append(taken)
-    per_step = size / (options.steps + _SETTLE_STEPS)
-    outcomes = trepak.allgather_object({"rounds": rounds, "bytes": per_step})
+        # Only the graph of one model has marks: the other writes nothing.
+        file = timeline.open_for(hvd.rank(), hvd.size(), folder)
+        steps.take(_WARM_TURNS)
+        rounds = [steps.take(options.turns) for _ in range(options.rounds)]
+        close_timeline()
+        size = file.stat().st_size
+    marked = 2 * (_WARM_TURNS + options.rounds * options.turns)
+    outcomes = trepak.allgather_object({"rounds": rounds, "bytes": size / marked})
     if hvd.rank() == 0:
         options.output.write_text(json.dumps(outcomes))
     hvd.shutdown()
