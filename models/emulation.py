@@ -54,6 +54,10 @@ class EmulatedLayer(keras.layers.Layer):
         values = [tf.convert_to_tensor(variable.value) for variable in self.trainable_variables]
         return self._work(x, *values)
 
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the input's: Keras need not trace the layer to find out."""
+        return input_shape
+
     def _work(self, x: Any, *values: Any) -> Any:
         batch = tf.cast(tf.shape(x)[0], tf.float32)
         milliseconds = self.milliseconds * batch
@@ -86,16 +90,18 @@ class EmulatedBuilder(Builder):
     Layers without variables take no time of their own: a profile's efficiency has them in it.
     """
 
-    def __init__(self, profile: Profile, shrink: float = 1.0) -> None:
+    def __init__(self, profile: Profile, shrink: float = 1.0, stretch: float = 1.0) -> None:
         """Starts a network.
 
         Args:
             profile: the accelerator.
             shrink: every variable has 1/shrink of its elements, all in its last dimension.
+            stretch: the accelerator takes so many times as long.
         """
         super().__init__()
         self._profile = profile
         self._shrink = shrink
+        self._stretch = stretch
 
     def _shrunken(self, shape: Shape) -> Shape:
         if self._shrink == 1:
@@ -115,7 +121,7 @@ class EmulatedBuilder(Builder):
         layer = EmulatedLayer(
             [self._shrunken(variable) for variable in variables],
             [self._shrunken(variable) for variable in others],
-            self._profile.milliseconds(operations),
+            self._stretch * self._profile.milliseconds(operations),
             name=self._named(kind),
         )
         return Activation(layer(x.tensor), shape)

@@ -36,7 +36,12 @@ MODELS: dict[str, Callable[..., keras.Model]] = {
 
 
 def build(
-    name: str, *, emulate: str | None = None, shrink: float = 1.0, **options: Any
+    name: str,
+    *,
+    emulate: str | None = None,
+    shrink: float = 1.0,
+    stretch: float = 1.0,
+    **options: Any,
 ) -> keras.Model:
     """Returns a network.
 
@@ -45,17 +50,21 @@ def build(
         emulate: name of a profile, e.g. "k40": the layers take that accelerator's time instead of
             computing; the model then takes inputs of one number per sample, and returns one.
         shrink: with `emulate`, divides every variable's size, to one element at least.
+        stretch: with `emulate`, multiplies every layer's time: on links slower by shrink · stretch,
+            computing and communicating keep their proportion.
         options: of the architecture, e.g. `classes`.
 
     Raises:
-        ValueError: no such network or profile, or `shrink` without `emulate`.
+        ValueError: no such network or profile, or `shrink` or `stretch` without `emulate`.
     """
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}; there are: {', '.join(MODELS)}.")
     if shrink < 1:
         raise ValueError(f"shrink divides the variables' sizes: it is at least 1, got {shrink}.")
+    if stretch <= 0:
+        raise ValueError(f"stretch multiplies the layers' times: it is above 0, got {stretch}.")
     if emulate is None:
-        if shrink != 1:
-            raise ValueError("shrink needs emulate: a shrunken layer cannot compute.")
+        if shrink != 1 or stretch != 1:
+            raise ValueError("shrink and stretch need emulate: they are of layers that only wait.")
         return MODELS[name](KerasBuilder(), **options)
-    return MODELS[name](EmulatedBuilder(profiles.load(emulate), shrink), **options)
+    return MODELS[name](EmulatedBuilder(profiles.load(emulate), shrink, stretch), **options)

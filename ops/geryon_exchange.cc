@@ -50,6 +50,7 @@ Status TensorExchange::Start(const std::string& host, Finder finder, Scheduler s
   options.rank = made->here_.id;
   options.host = host;
   options.secret = made->here_.secret;
+  options.dscp = kDscp[0];
   std::unique_ptr<ZmqTransport> transport;
   // Nobody can send before this task's address is known, that is, before Start returns.
   TREPAK_RETURN_IF_ERROR(ZmqTransport::Start(options, made.get(), &transport));

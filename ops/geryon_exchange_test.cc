@@ -10,6 +10,7 @@
 #include "horovod_ext/runtime/zmq_transport.h"
 #include "tensorflow/core/framework/control_flow.h"
 #include "tensorflow/core/framework/rendezvous.h"
+#include "tensorflow/core/platform/status.h"
 
 namespace trepak {
 namespace {
@@ -108,7 +109,9 @@ TEST(TensorExchangeTest, PassesOnWhatIsNoTensor) {
   not_carried.carried = false;
   Found failed;
   failed.status = absl::AbortedError("the step was aborted");
-  for (const Found& answer : {dead, not_carried, failed}) {
+  Found derived;
+  derived.status = tensorflow::StatusGroup::MakeDerived(failed.status);
+  for (const Found& answer : {dead, not_carried, failed, derived}) {
     Task owner(answer);
     Task asker;
     const Found got = Get(asker.Fetch(owner, "edge"));

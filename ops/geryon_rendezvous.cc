@@ -346,22 +346,26 @@ void GeryonRendezvousMgr::FindTensor(int64_t step, const std::string& text,
     callback(none);
     return;
   }
-  BaseRendezvousMgr::RecvLocalAsync(
-      step, key,
-      [this, step, key, callback](const absl::Status& status, const Rendezvous::Args& sent,
-                                  const Rendezvous::Args&, const tensorflow::Tensor& tensor,
-                                  bool is_dead) {
-        Found found;
-        found.status = status;
-        found.tensor = tensor;
-        found.is_dead = is_dead;
-        found.carried = is_dead || CanTravel(sent, tensor);
-        if (status.ok() && !found.carried) {
-          // It is asked for again, by gRPC.
-          found.status = BaseRendezvousMgr::Find(step)->Send(key, sent, tensor, is_dead);
-        }
-        callback(found);
-      });
+  // Kept until then: if the step ends meanwhile, what is handed back must go to what is left of it,
+  // not to a new one that nobody would end.
+  const std::shared_ptr<tensorflow::RemoteRendezvous> rendezvous(
+      BaseRendezvousMgr::Find(step).release(), [](auto* owned) { owned->Unref(); });
+  static_cast<tensorflow::BaseRemoteRendezvous*>(rendezvous.get())
+      ->RecvLocalAsync(
+          key, [rendezvous, key, callback](const absl::Status& status, const Rendezvous::Args& sent,
+                                           const Rendezvous::Args&,
+                                           const tensorflow::Tensor& tensor, bool is_dead) {
+            Found found;
+            found.status = status;
+            found.tensor = tensor;
+            found.is_dead = is_dead;
+            found.carried = is_dead || CanTravel(sent, tensor);
+            if (status.ok() && !found.carried) {
+              // It is asked for again, by gRPC.
+              found.status = rendezvous->Send(key, sent, tensor, is_dead);
+            }
+            callback(found);
+          });
 }
 
 tsl::core::RefCountPtr<tensorflow::BaseRemoteRendezvous> GeryonRendezvousMgr::Create(

@@ -5,6 +5,7 @@
 
 #include "tensorflow/core/framework/tensor.pb.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/status.h"
 
 namespace trepak {
 
@@ -30,7 +31,8 @@ namespace {
 // Further flags of an answer's first message.
 constexpr uint8_t kDead = 2;
 constexpr uint8_t kNotCarried = 4;
-constexpr uint8_t kFailed = 8;  // the payload says why, the header's key is the error's code
+constexpr uint8_t kFailed = 8;    // the payload says why, the header's key is the error's code
+constexpr uint8_t kDerived = 16;  // another error led to this one, which TensorFlow then shows
 
 }  // namespace
 
@@ -62,6 +64,7 @@ Message DescriptionOf(const Found& found) {
   message.header.flags = kDescription | (found.is_dead ? kDead : 0) |
                          (found.carried ? 0 : kNotCarried) | (found.status.ok() ? 0 : kFailed);
   if (!found.status.ok()) {
+    message.header.flags |= tensorflow::StatusGroup::IsDerived(found.status) ? kDerived : 0;
     message.header.key = static_cast<uint32_t>(found.status.raw_code());
     message.payload = Copied(found.status.message());
   } else if (found.carried && !found.is_dead) {
@@ -73,12 +76,15 @@ Message DescriptionOf(const Found& found) {
   return message;
 }
 
-// Allocates the tensor. Fails for a description that DescriptionOf can't have made.
 Status ReadDescription(const Message& message, Found* found) {
   const uint8_t flags = message.header.flags;
   const std::string_view bytes = ViewOf(message.payload);
   if ((flags & kFailed) != 0) {
-    found->status = absl::Status(static_cast<absl::StatusCode>(message.header.key), bytes);
+    const absl::Status status(static_cast<absl::StatusCode>(message.header.key), bytes);
+    if (status.ok()) {
+      return InvalidArgumentError("an answer fails without an error");
+    }
+    found->status = (flags & kDerived) != 0 ? tensorflow::StatusGroup::MakeDerived(status) : status;
     return OkStatus();
   }
   found->is_dead = (flags & kDead) != 0;

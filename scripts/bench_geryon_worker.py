@@ -19,20 +19,23 @@ import tensorflow as tf
 from trepak.horovod_ext import parameter_server
 from trepak.models import zoo
 from trepak.ops.engine import EngineCounters, engine_counters
-from trepak.scripts.geryon_arms import ALONE, Arm
+from trepak.scripts.geryon_arms import ALONE, MOST_STOLEN, Arm
 from trepak.scripts.idle_watch import IdleWatch
 
 _EACH = 10**6  # groups of gradients: one for each
+_ATTEMPTS = 3
 _WARM_STEPS = 2  # the pipeline fills: gradients of one step are applied in the next
 
 
 class Trainer:
     """One network, whose step is traced with one transport."""
 
-    def __init__(self, model: str, shrink: float, batch: int, way: str, transport: Any) -> None:
+    def __init__(self, spec: dict[str, Any], way: str, transport: Any) -> None:
         """Builds and compiles it."""
         keras.utils.set_random_seed(0)
-        self.model = zoo.build(model, emulate="k40", shrink=shrink)
+        self.model = zoo.build(
+            spec["model"], emulate="k40", shrink=spec["shrink"], stretch=spec["stretch"]
+        )
         optimizer: Any = keras.optimizers.SGD(0.001)
         if way != ALONE:
             # Horovod itself reduces each gradient when it is there.
@@ -42,18 +45,22 @@ class Trainer:
         if transport is not None:
             trepak.overlap(self.model)
         self.model.make_train_function()
-        data = np.zeros((batch, 1), "float32"), np.full((batch, 1), hvd.rank(), "float32")
+        shape = (spec["batch"], 1)
+        data = np.zeros(shape, "float32"), np.full(shape, hvd.rank(), "float32")
         self._batches = iter(tf.data.Dataset.from_tensors(data).repeat())
         self._overlaps = transport is not None
 
-    def steps(self, count: int) -> list[float]:
-        """Takes steps; returns how long each took, in seconds."""
-        times = []
+    def steps(self, count: int) -> tuple[list[float], list[float]]:
+        """Takes steps; returns the seconds of each, and the ms in which it chose priorities."""
+        times, lookups = [], []
+        chosen = engine_counters().lookup_seconds
         for _ in range(count):
             began = time.perf_counter()
             self.model.train_function(self._batches)
             times.append(time.perf_counter() - began)
-        return times
+            before, chosen = chosen, engine_counters().lookup_seconds
+            lookups.append(1000 * (chosen - before))
+        return times, lookups
 
     def finish(self) -> None:
         """Applies what is pending."""
@@ -70,20 +77,20 @@ class Worker:
         self._trainers: dict[str, Trainer] = {}
         self._transports: dict[Arm, Any] = {}
 
-    def measure(self, arm: Arm) -> dict[str, Any]:
-        """Takes some steps by an arm; a collective call.
+    def measure(self, arm: Arm, steps: int) -> dict[str, Any]:
+        """Takes steps by an arm; a collective call.
 
         Returns:
-            Seconds of each step, shares of idle and stolen CPU; bytes sent by priority and time
-            spent to look priorities up, per step; bytes that came to the server, and its CPU time.
+            Seconds of each step, and ms in which it looked priorities up; shares of idle and stolen
+            CPU; bytes sent by priority, per step; bytes that came to the server, and its CPU time.
             Of ranks that have no part in it: nothing.
         """
         takes_part = arm.way != ALONE or hvd.rank() == 0
-        outcome = self._measured(arm) if takes_part else {}
+        outcome = self._measured(arm, steps) if takes_part else {}
         hvd.barrier()  # one worker alone has the machine for itself
         return outcome
 
-    def _measured(self, arm: Arm) -> dict[str, Any]:
+    def _measured(self, arm: Arm, count: int) -> dict[str, Any]:
         spec = self._spec
         if arm not in self._transports:
             self._transports[arm] = arm.transport(spec["shrink"], spec["threshold"])
@@ -91,29 +98,43 @@ class Worker:
         if transport is not None:
             transport.start()
         if arm.graph not in self._trainers:
-            self._trainers[arm.graph] = Trainer(
-                spec["model"], spec["shrink"], spec["batch"], arm.way, transport
-            )
+            self._trainers[arm.graph] = Trainer(spec, arm.way, transport)
         trainer = self._trainers[arm.graph]
         if arm.way != ALONE:
             hvd.barrier()
         trainer.steps(_WARM_STEPS)
         before = None if transport is None else engine_counters()
         idle = IdleWatch()
-        times = trainer.steps(spec["steps"])
+        times, lookups = trainer.steps(count)
         outcome = {"times": times, "idle": idle.share(), "stolen": idle.stolen()}
         if before is not None:
-            outcome |= _per_step(before, engine_counters(), spec["steps"])
+            outcome |= _counted(before, engine_counters(), count)
+            outcome["lookup_ms"] = lookups
             trainer.finish()
             parameter_server.stop()
         return outcome
 
 
-def _per_step(before: EngineCounters, after: EngineCounters, steps: int) -> dict[str, Any]:
+def undisturbed(worker: Worker, arm: Arm, steps: int) -> dict[str, Any]:
+    """Measures an arm again, up to `_ATTEMPTS` times, if others took the CPU; a collective call.
+
+    Returns:
+        What the attempt with the least disturbance measured; rank 0 tells which.
+    """
+    attempts: list[tuple[float, dict[str, Any]]] = []
+    for _ in range(_ATTEMPTS):
+        measured = worker.measure(arm, arm.steps(steps))
+        stolen: float = trepak.broadcast_object(measured.get("stolen", 0.0), root_rank=0)
+        attempts.append((stolen, measured))
+        if stolen <= MOST_STOLEN:
+            break
+    return min(attempts, key=lambda attempt: attempt[0])[1]
+
+
+def _counted(before: EngineCounters, after: EngineCounters, steps: int) -> dict[str, Any]:
     sent = zip(before.bytes_by_priority, after.bytes_by_priority, strict=True)
     return {
         "bytes": [(now - then) / steps for then, now in sent],
-        "lookup_ms": 1000 * (after.lookup_seconds - before.lookup_seconds) / steps,
         "served_bytes": after.served_bytes - before.served_bytes,
         "serving_s": after.serving_seconds - before.serving_seconds,
     }
@@ -130,11 +151,11 @@ def main() -> None:
     worker = Worker(spec)
     arms = [Arm(way, slice_k) for way, slice_k in spec["arms"]]
     for arm in {arm.graph: arm for arm in arms}.values():  # trace everything first
-        worker.measure(arm)
+        worker.measure(arm, 1)
     rounds = []
     for number in range(spec["rounds"]):
         order = arms if number % 2 == 0 else arms[::-1]
-        rounds.append({arm.name: worker.measure(arm) for arm in order})
+        rounds.append({arm.name: undisturbed(worker, arm, spec["steps"]) for arm in order})
     outcomes = trepak.allgather_object(rounds)
     if hvd.rank() == 0:
         options.output.write_text(json.dumps(outcomes))

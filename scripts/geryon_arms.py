@@ -17,7 +17,15 @@ RING = "Horovod ring"
 FIVE_WAYS = (VANILLA, SLICING, END_HOST, OVERLAP, GERYON)
 
 THRESHOLD_K = 1024  # the paper's default slicing threshold, in units of 1,024 elements
+SLICES_K = (THRESHOLD_K, 512, 256)  # those of its Figure 7 and Table IV
+# Share of the CPU that others on the same hardware may take in a round that counts.
+MOST_STOLEN = 0.03
 _PULL_SEED = 7
+
+# What a cell is for.
+FIGURES = "the paper's figures"
+ALTERNATIVES = "beside TensorFlow's own parameter servers"
+SUMS = "slices of full size"
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,10 @@ class Arm:
         """Whether sums are asked for when a step has pushed everything, as TensorFlow does."""
         return self.way in (VANILLA, PARTITION, SLICING)
 
+    def steps(self, usual: int) -> int:
+        """Returns how many steps to measure: of vanilla, up to 5 times as slow, fewer."""
+        return max(2, usual // 2) if self.way == VANILLA else usual
+
     def transport(self, shrink: float, threshold: float | str) -> Any:
         """Returns its transport; None where there is none.
 
@@ -79,6 +91,7 @@ class Network:
         model: its name in the zoo.
         batch: samples per worker and step, as in the paper.
         threshold: of urgency, for Geryon.
+        stretch: S (see `Cell`) that leaves 2 cores half idle with 8 workers.
         efficiency: the paper's scaling efficiency with 8 workers, by Gbit/s: vanilla, partition and
             slicing, Geryon (Tables II and III).
     """
@@ -86,14 +99,15 @@ class Network:
     model: str
     batch: int
     threshold: float | str
+    stretch: float
     efficiency: dict[int, tuple[float, float, float]]
 
 
 NETWORKS = (
-    Network("alexnet", 512, "coarse", {10: (0.364, 0.802, 0.954), 40: (0.794, 0.900, 0.951)}),
-    Network("vgg19", 64, "coarse", {10: (0.269, 0.793, 0.946), 40: (0.617, 0.853, 0.948)}),
-    Network("resnet50", 64, 0.5, {10: (0.876, 0.900, 0.957), 40: (0.941, 0.941, 0.961)}),
-    Network("yolo", 64, "coarse", {10: (0.209, 0.758, 0.915), 40: (0.532, 0.842, 0.936)}),
+    Network("alexnet", 512, "coarse", 2.0, {10: (0.364, 0.802, 0.954), 40: (0.794, 0.900, 0.951)}),
+    Network("vgg19", 64, "coarse", 2.0, {10: (0.269, 0.793, 0.946), 40: (0.617, 0.853, 0.948)}),
+    Network("resnet50", 64, 0.5, 5.0, {10: (0.876, 0.900, 0.957), 40: (0.941, 0.941, 0.961)}),
+    Network("yolo", 64, "coarse", 2.0, {10: (0.209, 0.758, 0.915), 40: (0.532, 0.842, 0.936)}),
 )
 
 
@@ -105,12 +119,13 @@ class Cell:
         network: which.
         workers: how many, each with a server beside it.
         gbit: rate of the links that is stood for, in Gbit/s.
-        shrink: what variables, slicing threshold and rate are divided by.
+        shrink: F, what variables, slicing threshold and rate are divided by.
         arms: what is measured, interleaved; `ALONE` is always among them.
         rounds: how often.
         steps: of each arm in each round.
+        stretch: S, what the rate is divided by too, and how many times as long computing takes.
         cycle_ms: how often Horovod's thread looks for work, which it has for its ring alone.
-        alternatives: measure TensorFlow's own parameter servers too.
+        purpose: `FIGURES`, or what else it is for.
     """
 
     network: Network
@@ -120,10 +135,23 @@ class Cell:
     arms: Sequence[Arm] = field(default=())
     rounds: int = 3
     steps: int = 6
+    stretch: float = 1.0
     cycle_ms: int = 50
-    alternatives: bool = False
+    purpose: str = FIGURES
 
     @property
     def bits_per_second(self) -> int:
         """The rate of the lab's links."""
-        return round(self.gbit * 1e9 / self.shrink)
+        return round(self.gbit * 1e9 / (self.shrink * self.stretch))
+
+    @property
+    def has_all_thresholds(self) -> bool:
+        """Whether Geryon is measured with several slicing thresholds."""
+        return len({arm.slice_k for arm in self.arms if arm.way == GERYON}) > 1
+
+    @property
+    def title(self) -> str:
+        """What its table is called."""
+        scale = f"F = {self.shrink:g}, S = {self.stretch:g}"
+        about = "" if self.purpose == FIGURES else f", {self.purpose}"
+        return f"{self.network.model}, {self.workers} workers, {self.gbit} Gbit/s, {scale}{about}"

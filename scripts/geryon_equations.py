@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _BITS = 32  # of a parameter
 _BACKWARD = 2.0  # times the forward pass
@@ -56,12 +56,27 @@ def layer_times(
     ]
 
 
-Order = Sequence[tuple[int, float]]  # of transfers: (layer, seconds)
+class Transfer(NamedTuple):
+    """One variable's way, up or down.
+
+    Attributes:
+        layer: number of its layer, from 0 on.
+        variable: its number in the network, from 0 on.
+        seconds: of `LayerTimes.transfers`.
+    """
+
+    layer: int
+    variable: int
+    seconds: float
+
+
+Order = Sequence[Transfer]
 
 
 def in_order(layers: Sequence[LayerTimes]) -> Order:
     """Returns the transfers of all layers, the first layer's first."""
-    return [(number, t) for number, layer in enumerate(layers) for t in layer.transfers]
+    flat = [(number, t) for number, layer in enumerate(layers) for t in layer.transfers]
+    return [Transfer(layer, variable, t) for variable, (layer, t) in enumerate(flat)]
 
 
 def in_reverse(layers: Sequence[LayerTimes]) -> Order:
@@ -76,26 +91,38 @@ def at_random(layers: Sequence[LayerTimes], generator: random.Random) -> Order:
     return order
 
 
-def iteration_seconds(layers: Sequence[LayerTimes], pulls: Order) -> float:
+def iteration_seconds(layers: Sequence[LayerTimes], pulls: Order, servers: int = 1) -> float:
     """Returns the time of one iteration, tau_iter (equations 1 to 5).
 
     Parameters are pulled in the given order from the iteration's begin on; gradients are pushed
     from the last layer to the first. (Equation 4 prints t_ff^L + tau_g^L for the last layer's push;
     a gradient can only leave when it is computed, so its base case here is t_b^L + tau_g^L.)
+
+    Args:
+        layers: of the network.
+        pulls: all transfers, in the order in which parameters are asked for.
+        servers: 1 where every variable is split evenly, so that all links do the same. Otherwise
+            each variable is whole on one of so many, round robin, whose link carries it for all
+            workers, so many times as long, while the others' carry theirs.
     """
     arrived = [0.0] * len(layers)
-    now = 0.0
-    for number, seconds in pulls:  # equation 1
-        now += seconds
-        arrived[number] = now
+    links = [0.0] * servers
+    for transfer in pulls:  # equation 1
+        link = transfer.variable % servers
+        links[link] += servers * transfer.seconds
+        arrived[transfer.layer] = max(arrived[transfer.layer], links[link])
     computed = 0.0
     for number, layer in enumerate(layers):  # equation 2
         computed = max(computed, arrived[number]) + layer.forward
-    pushed = computed
-    for layer in reversed(layers):  # equations 3 and 4
-        computed += layer.backward
-        pushed = max(pushed, computed) + sum(layer.transfers)
-    return pushed  # equation 5
+    links = [computed] * servers
+    transfers = list(in_order(layers))
+    for number in reversed(range(len(layers))):  # equations 3 and 4
+        computed += layers[number].backward
+        while transfers and transfers[-1].layer == number:
+            transfer = transfers.pop()
+            link = transfer.variable % servers
+            links[link] = max(links[link], computed) + servers * transfer.seconds
+    return max(*links, computed)  # equation 5
 
 
 def compute_seconds(layers: Sequence[LayerTimes]) -> float:

@@ -1,31 +1,35 @@
-"""What `trepak bench geryon` says of its measurements: rows, claims, and a picture."""
+"""What `trepak bench geryon` says of its measurements: rows and claims."""
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trepak.scripts import geryon_equations as equations
+from trepak.scripts import geryon_order
 from trepak.scripts.bench_report import Claim, Report
 from trepak.scripts.geryon_alternatives import OVER_FLOWS, PARTITIONED, PLAIN
 from trepak.scripts.geryon_arms import (
     ALONE,
+    ALTERNATIVES,
     END_HOST,
-    FIVE_WAYS,
     GERYON,
+    MOST_STOLEN,
     RING,
     SLICING,
+    SUMS,
     THRESHOLD_K,
     VANILLA,
     Arm,
     Cell,
 )
+from trepak.scripts.geryon_figures import LOOKUPS, POTENTIAL, potential_rows
 
 Outcomes = Sequence[Sequence[Mapping[str, Any]]]  # by rank, by round: arm → what it measured
 
-_STOLEN = 0.03  # share of the CPU that others on the same hardware may take in a round that counts
 _TARGETS = {10: "geryon.efficiency", 40: "geryon.efficiency40"}
 # Slicing threshold in K; target and the paper's value of Geryon's throughput over the end host's.
 _TABLE_4 = (
@@ -36,17 +40,21 @@ _TABLE_4 = (
 _DRAWS = 50  # random orders of pulls, whose mean predicts
 
 
-def step_seconds(cell: Cell, outcomes: Outcomes, arm: Arm) -> list[float]:
+def step_seconds(cell: Cell, outcomes: Outcomes, arm: Arm) -> tuple[list[float], int]:
     """Returns an arm's mean seconds per step in each round that nobody disturbed; else in all.
 
     A step of bulk synchronous training is over when all ranks have taken it.
+
+    Returns:
+        The seconds, and in how many rounds nobody disturbed it.
     """
     rounds = []
     for number in range(cell.rounds):
         parts = [rank[number][arm.name] for rank in outcomes if rank[number][arm.name]]
         seconds = max(statistics.mean(part["times"]) for part in parts)
-        rounds.append((seconds, parts[0]["stolen"] <= _STOLEN))
-    return [seconds for seconds, quiet in rounds if quiet] or [seconds for seconds, _ in rounds]
+        rounds.append((seconds, parts[0]["stolen"] <= MOST_STOLEN))
+    quiet = [seconds for seconds, is_quiet in rounds if is_quiet]
+    return quiet or [seconds for seconds, _ in rounds], len(quiet)
 
 
 def _parts(outcomes: Outcomes, arm: Arm) -> Iterator[Mapping[str, Any]]:
@@ -62,18 +70,19 @@ def rows_of(cell: Cell, outcomes: Outcomes) -> list[dict[str, Any]]:
     from trepak.models import zoo
 
     network = cell.network
-    model = zoo.build(network.model, emulate="k40", shrink=cell.shrink)
+    model = zoo.build(network.model, emulate="k40", shrink=cell.shrink, stretch=cell.stretch)
     layers = equations.layer_times(model, network.batch, cell.bits_per_second, cell.workers)
-    alone = statistics.median(step_seconds(cell, outcomes, Arm(ALONE)))
+    alone = statistics.median(step_seconds(cell, outcomes, Arm(ALONE))[0])
     limit = equations.limit_seconds(layers)
     rows = []
     for arm in cell.arms:
-        seconds = step_seconds(cell, outcomes, arm)
+        seconds, quiet = step_seconds(cell, outcomes, arm)
         step = statistics.median(seconds)
         workers = 1 if arm.way == ALONE else cell.workers
         rows.append(
             {
-                "kind": f"{network.model}, {cell.workers} workers, {cell.gbit} Gbit/s",
+                "kind": cell.title,
+                "purpose": cell.purpose,
                 "model": network.model,
                 "workers": workers,
                 "gbit": cell.gbit,
@@ -81,13 +90,14 @@ def rows_of(cell: Cell, outcomes: Outcomes) -> list[dict[str, Any]]:
                 "step_s": step,
                 "lowest_s": min(seconds),
                 "highest_s": max(seconds),
-                "predicted_s": _predicted(arm, layers),
+                "quiet_rounds": quiet,
+                "predicted_s": _predicted(arm, layers, cell.workers),
                 "limit_s": equations.compute_seconds(layers) if arm.way == ALONE else limit,
-                "images_per_s": workers * network.batch / step,
+                "images_per_s": workers * network.batch * cell.stretch / step,
                 "efficiency": alone / step,
                 "high_share": _high_share(outcomes, arm),
                 "server_gbit_per_core": _served(outcomes, arm),
-                "lookup_ms": max(p.get("lookup_ms", 0.0) for p in _parts(outcomes, arm)),
+                "lookup_ms_p95": _percentile95(_lookups(outcomes, arm)),
                 "cpu_idle": statistics.median(p["idle"] for p in _parts(outcomes, arm)),
                 "cpu_stolen": statistics.median(p["stolen"] for p in _parts(outcomes, arm)),
             }
@@ -95,7 +105,7 @@ def rows_of(cell: Cell, outcomes: Outcomes) -> list[dict[str, Any]]:
     return rows
 
 
-def _predicted(arm: Arm, layers: Sequence[equations.LayerTimes]) -> float | None:
+def _predicted(arm: Arm, layers: Sequence[equations.LayerTimes], workers: int) -> float | None:
     """Returns the time of an iteration by the paper's equations; None where they don't apply."""
     if arm.way == ALONE:
         return equations.compute_seconds(layers)
@@ -103,8 +113,9 @@ def _predicted(arm: Arm, layers: Sequence[equations.LayerTimes]) -> float | None
         return equations.iteration_seconds(layers, equations.in_order(layers))
     if arm.pulls_last:
         generator = random.Random(0)
+        servers = workers if arm.way == VANILLA else 1
         return statistics.mean(
-            equations.iteration_seconds(layers, equations.at_random(layers, generator))
+            equations.iteration_seconds(layers, equations.at_random(layers, generator), servers)
             for _ in range(_DRAWS)
         )
     return None
@@ -117,6 +128,20 @@ def _high_share(outcomes: Outcomes, arm: Arm) -> float | None:
     return sum(counted[0] for counted in sent) / total if total else None
 
 
+def _lookups(outcomes: Outcomes, arm: Arm) -> list[float]:
+    """Returns how many ms each iteration of each rank took to choose priorities.
+
+    A thread that others keep from running takes longer: rounds that nobody disturbed, if any.
+    """
+    parts = list(_parts(outcomes, arm))
+    quiet = [part for part in parts if part["stolen"] <= MOST_STOLEN]
+    return [ms for part in quiet or parts for ms in part.get("lookup_ms", ())]
+
+
+def _percentile95(values: Sequence[float]) -> float:
+    return sorted(values)[math.ceil(0.95 * len(values)) - 1] if values else 0.0
+
+
 def _served(outcomes: Outcomes, arm: Arm) -> float | None:
     """Returns the Gbit/s of gradients that one core sums, without what the network costs."""
     parts = list(_parts(outcomes, arm))
@@ -127,6 +152,7 @@ def _served(outcomes: Outcomes, arm: Arm) -> float | None:
 def summarize(
     measured: Sequence[tuple[Cell, Outcomes]],
     others: Sequence[Mapping[str, Any]],
+    order: Sequence[Mapping[str, Any]],
     environment: Mapping[str, Any],
 ) -> Report:
     """Returns the report of all jobs.
@@ -134,28 +160,52 @@ def summarize(
     Args:
         measured: jobs, and what their workers wrote.
         others: rows of alternatives; see `geryon_alternatives`.
+        order: rows of Figure 5; see `geryon_order`.
         environment: see `Surroundings`.
     """
     tables = [(cell, rows_of(cell, outcomes)) for cell, outcomes in measured]
     rows = [row for _, table in tables for row in table]
+    figures = [
+        {"kind": LOOKUPS, "way": arm.name, "milliseconds": _lookups(outcomes, arm)}
+        for cell, outcomes in measured
+        for arm in cell.arms
+        if arm.way == GERYON and cell.has_all_thresholds
+    ]
     most = max(cell.workers for cell, _ in tables)
-    claims: dict[str, Claim] = {}
+    lookups = [
+        ms
+        for cell, outcomes in measured
+        for arm in cell.arms
+        if arm.way == GERYON
+        for ms in _lookups(outcomes, arm)
+    ]
+    claims = geryon_order.claim_of(order)
     fractions = []
     for cell, table in tables:
-        if cell.alternatives:
+        if cell.purpose == ALTERNATIVES:
             claims |= _claims_over(others, {row["way"]: row["step_s"] for row in table})
+        elif cell.purpose == SUMS:
+            served = min(row["server_gbit_per_core"] for row in table if row["way"] != ALONE)
+            claims["server.gbit_per_core"] = Claim(served, "Gbit/s", 10.0, "higher")
         elif cell.workers == most:
             claims |= _claims_of(cell, table)
             if cell.gbit == min(_TARGETS):
                 geryon = next(row for row in table if row["way"] == GERYON)
                 fractions.append(geryon["limit_s"] / geryon["step_s"])
-    lookups = max(row["lookup_ms"] for row in rows)
     claims["geryon.fraction_of_limit"] = Claim(min(fractions), "", 0.95, "higher", None, True)
-    served = min(row["server_gbit_per_core"] for row in rows if row["way"] == GERYON)
-    claims["server.gbit_per_core"] = Claim(served, "Gbit/s", 10.0, "higher")
-    claims["geryon.schedule_ms"] = Claim(lookups, "ms", 1.0, "lower", 1.0, emulated=True)
-    idle = min(row["cpu_idle"] for row in [*rows, *others])
-    return Report("geryon", claims, [*rows, *others], environment, idle_share=idle)
+    claims["geryon.schedule_ms"] = Claim(
+        _percentile95(lookups), "ms", 1.0, "lower", 1.0, emulated=True
+    )
+    idle = min(row["cpu_idle"] for row in [*rows, *others, *order])
+    figures += potential_rows()
+    return Report(
+        "geryon",
+        claims,
+        [*rows, *others, *order, *figures],
+        environment,
+        unprinted=[LOOKUPS, POTENTIAL],
+        idle_share=idle,
+    )
 
 
 def _claims_over(
@@ -194,28 +244,8 @@ def _claims_of(cell: Cell, table: Sequence[Mapping[str, Any]]) -> dict[str, Clai
         )
     for slice_k, target, reported in _TABLE_4:
         ours, theirs = Arm(GERYON, slice_k).name, Arm(END_HOST, slice_k).name
-        if gbit == 10 and name == "vgg19" and ours in steps:
+        if gbit == 10 and name == "vgg19" and ours in steps and theirs in steps:
             claims[f"geryon.speedup_vs_end_host.{slice_k}K"] = Claim(
                 steps[theirs] / steps[ours], "x", target, "higher", reported, emulated=True
             )
     return claims
-
-
-def draw(report: Report, figure: Any) -> None:
-    """Draws the scaling efficiency of the five ways with the most workers, per rate."""
-    rows = [row for row in report.rows if "efficiency" in row]
-    workers = max(row["workers"] for row in rows)
-    rates = sorted({row["gbit"] for row in rows})
-    for axes, gbit in zip(figure.subplots(1, len(rates), squeeze=False)[0], rates, strict=True):
-        chosen = [r for r in rows if r["gbit"] == gbit and r["workers"] == workers]
-        models = list(dict.fromkeys(row["model"] for row in chosen))
-        bars = {(row["way"], row["model"]): row["efficiency"] for row in chosen}
-        ways = [way for way in FIVE_WAYS if any(bar[0] == way for bar in bars)]
-        width = 0.8 / len(ways)
-        for number, way in enumerate(ways):
-            places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(models))]
-            axes.bar(places, [bars[way, model] for model in models], width, label=way)
-        axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
-        axes.set_xticks(range(len(models)), models)
-        axes.set(ylabel="scaling efficiency", title=f"{workers} workers, {gbit} Gbit/s (emulated)")
-    figure.axes[0].legend(fontsize="small")

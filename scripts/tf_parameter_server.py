@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def coordinate(spec: dict[str, Any]) -> dict[str, Any]:
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    model = zoo.build(spec["model"], emulate="k40", shrink=spec["shrink"])
+    model = zoo.build(spec["model"], emulate="k40", shrink=spec["shrink"], stretch=spec["stretch"])
     with strategy.scope():
         layers = [
             Layer(layer, spec["batch"], spec["pieces"])
@@ -100,28 +100,42 @@ def coordinate(spec: dict[str, Any]) -> dict[str, Any]:
 
     @tf.function
     def step() -> Any:
+        """Returns when it ended: a worker's clock is its host's."""
         x, needed = tf.zeros([1]), []
         for layer in layers:
             x, values = layer.forward(x)
             needed.append(values)
         for layer, values in zip(reversed(layers), reversed(needed), strict=True):
             x = layer.backward(x, values)
-        return x
+        with tf.control_dependencies([x]):
+            return tf.timestamp()
 
-    def steps(of_each: int) -> float:
-        began = time.perf_counter()
-        for _ in range(of_each * len(spec["hosts"])):
-            coordinator.schedule(step)
+    workers = len(spec["hosts"])
+
+    def ends(of_each: int) -> list[float]:
+        scheduled = [coordinator.schedule(step) for _ in range(of_each * workers)]
         coordinator.join()
-        return (time.perf_counter() - began) / of_each
+        return [float(end) for end in coordinator.fetch(scheduled)]
 
-    steps(_WARM_STEPS)
+    ends(_WARM_STEPS)
     rounds = []
     for _ in range(spec["rounds"]):
         idle = IdleWatch()
-        seconds = steps(spec["steps"])
+        seconds = step_seconds(ends(spec["steps"]), workers)
         rounds.append({"step_s": seconds, "idle": idle.share(), "stolen": idle.stolen()})
     return {"rounds": rounds}
+
+
+def step_seconds(ends: Sequence[float], workers: int) -> float:
+    """Returns how long a worker takes for a step while all are at work.
+
+    Args:
+        ends: when each step ended, by any worker; more than two for each. Each worker's first is
+            not counted, nor are the last ones, while which some have nothing to do any more.
+        workers: how many there are.
+    """
+    counted = sorted(ends)[workers - 1 : len(ends) - workers]
+    return workers * (counted[-1] - counted[0]) / (len(counted) - 1)
 
 
 def main() -> None:

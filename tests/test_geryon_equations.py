@@ -27,6 +27,17 @@ def test_small_network_by_hand() -> None:
     assert equations.potential_speedup(SMALL) == pytest.approx(14 / 13)
 
 
+def test_whole_variables_on_two_servers_by_hand() -> None:
+    """Variables 0 and 2 (2 s each now) are on server 0, variable 1 (6 s) on server 1.
+
+    In order: layer 1 arrives at 2 and is done at 3; layer 2 arrives at 6 and is done at 7.
+    Backward ends at 9 and 11; server 1 has its gradient at 15, server 0 its last at 13.
+    """
+    pulls = equations.in_order(SMALL)
+    assert [transfer.variable for transfer in pulls] == [0, 1, 2]
+    assert equations.iteration_seconds(SMALL, pulls, servers=2) == 15.0
+
+
 def test_no_order_beats_forward_order_nor_is_worse_than_no_overlap() -> None:
     generator = random.Random(5)
     for _ in range(200):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -35,6 +37,25 @@ def in_lab(*program: str, json_file: Path | None = None) -> list[str]:
     return [TREPAK, "lab", "run", "--name", NAME, "--gloo", *options, "--", *script]
 
 
+def queues_of(lab: Lab, place: str, device: str) -> set[int]:
+    """Returns how many packets each queue of a port has dropped."""
+    command = ["tc", "-netns", lab.namespace(place), "-statistics", "qdisc", "show", "dev", device]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {int(dropped) for dropped in re.findall(r"\(dropped (\d+),", shown)}
+
+
+@needs_lab
+def test_connections_do_not_depend_on_the_machines_settings(lab: Lab) -> None:
+    here = ["ip", "netns", "exec", lab.namespace("w0")]
+    for command, setting in [
+        (["ip", "route", "show"], "congctl cubic"),
+        (["cat", "/proc/sys/net/ipv4/tcp_slow_start_after_idle"], "0"),
+        (["cat", "/proc/sys/net/ipv4/tcp_wmem"], "65536"),
+    ]:
+        shown = subprocess.run([*here, *command], capture_output=True, text=True, check=True).stdout
+        assert setting in shown
+
+
 @needs_lab
 @pytest.mark.timeout(200)
 def test_the_switch_counts_the_bytes_of_each_priority(lab: Lab, tmp_path: Path) -> None:
@@ -55,6 +76,8 @@ def test_the_switch_counts_the_bytes_of_each_priority(lab: Lab, tmp_path: Path) 
         received += traffic[host]["received"][0]
     sent = sum(traffic[host]["sent"][0] for host in lab.host_names)
     assert received == pytest.approx(sent, rel=0.05), "the switch keeps them apart too"
+    for place, device in [("switch", "w0"), ("w0", "eth0")]:
+        assert queues_of(lab, place, device) == {0}, "a full port held senders back, dropped none"
 
 
 @needs_lab

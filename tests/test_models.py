@@ -110,6 +110,14 @@ def test_shrink_keeps_the_skew(shrink: float) -> None:
     assert totals[0] == pytest.approx(totals[1] / shrink, rel=0.01)
 
 
+def test_stretch_multiplies_every_layers_time() -> None:
+    plain = zoo.build("googlenet", emulate="k40", shrink=1000)
+    slow = zoo.build("googlenet", emulate="k40", shrink=1000, stretch=2.5)
+    times = [[getattr(layer, "milliseconds", 0) for layer in m.layers] for m in (slow, plain)]
+    assert times[0] == pytest.approx([2.5 * one for one in times[1]])
+    assert sum(times[1]) > 0
+
+
 def test_k40_is_calibrated_to_vgg19() -> None:
     forward = profiles.load("k40").milliseconds(sizes_of("vgg19").operations)
     assert 1000 / (3 * forward) == pytest.approx(36.9, rel=0.005)
@@ -148,8 +156,10 @@ def test_emulated_training_takes_the_accelerators_time_and_no_cpu() -> None:
     [
         ({"name": "vgg20"}, "there is no model 'vgg20'; there are: alexnet"),
         ({"name": "vgg16", "emulate": "tpu"}, "there is no profile 'tpu'; there are: h100"),
-        ({"name": "vgg16", "shrink": 2}, "shrink needs emulate"),
+        ({"name": "vgg16", "shrink": 2}, "shrink and stretch need emulate"),
+        ({"name": "vgg16", "stretch": 2}, "shrink and stretch need emulate"),
         ({"name": "vgg16", "emulate": "k40", "shrink": 0.5}, "at least 1, got 0.5"),
+        ({"name": "vgg16", "emulate": "k40", "stretch": 0}, "above 0, got 0"),
     ],
 )
 def test_wrong_options_are_explained(arguments: dict[str, Any], message: str) -> None:

@@ -13,6 +13,7 @@ Status Listen(const Engine::Options& options, Endpoint* endpoint) {
   transport_options.rank = options.rank;
   transport_options.host = options.host;
   transport_options.secret = options.secret;
+  transport_options.dscp = options.dscp.front();
   transport_options.silence = options.deadline;
   std::unique_ptr<ZmqTransport> transport;
   TREPAK_RETURN_IF_ERROR(ZmqTransport::Start(transport_options, endpoint, &transport));
@@ -23,7 +24,7 @@ Status Listen(const Engine::Options& options, Endpoint* endpoint) {
 // Nothing overtakes what waits in the kernel: where the order matters, about one slice of each
 // flow.
 int SendBuffer(const Engine::Options& options) {
-  constexpr int64_t kLeast = 64 << 10;
+  constexpr int64_t kLeast = 16 << 10;
   constexpr int64_t kMost = 1 << 20;
   const int64_t slice = options.partition.slice_elements * static_cast<int64_t>(sizeof(float));
   const int64_t buffer = slice == 0 ? kMost : std::clamp(slice, kLeast, kMost);

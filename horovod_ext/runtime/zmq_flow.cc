@@ -6,9 +6,10 @@
 namespace trepak {
 namespace {
 
-// Messages that wait inside ZeroMQ and the kernel can't be overtaken by others of the same host:
-// few of each flow. What waits beyond them does so in queues_, by reference.
-constexpr int kMessagesInside = 2;
+// Messages that wait inside ZeroMQ and the kernel can't be overtaken by others of the same flow:
+// one where they are meant to be, elsewhere a few, so that not each of them wakes the thread. What
+// waits beyond them does so in queues_, by reference.
+constexpr int kMessagesInside = 4;
 
 constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
@@ -47,20 +48,20 @@ Status ZmqFlow::Connect(void* context, std::chrono::milliseconds silence) {
   if (zmq_connect(socket_, target_.address.c_str()) != 0) {
     return UnavailableError("the address of " + Name() + " is none: " + zmq_strerror(zmq_errno()));
   }
+  descriptors_ = {DescriptorOf(socket_), DescriptorOf(monitor_)};
+  if (descriptors_[0] < 0 || descriptors_[1] < 0) {
+    return ResourceExhaustedError("there are no sockets left for a flow to " + Name());
+  }
   return OkStatus();
-}
-
-void ZmqFlow::AddTo(std::vector<zmq_pollitem_t>* items) const {
-  const bool has_to_send = handshake_.open() ? !queues_.empty() : !greeted_;
-  const auto events = static_cast<short>(ZMQ_POLLIN | (has_to_send ? ZMQ_POLLOUT : 0));
-  items->push_back({socket_, 0, events, 0});
-  items->push_back({monitor_, 0, ZMQ_POLLIN, 0});
 }
 
 Status ZmqFlow::Proceed() {
   TREPAK_RETURN_IF_ERROR(ReadReplies());
   TREPAK_RETURN_IF_ERROR(ReadEvents());
   SendQueued();
+  const bool has_to_send = handshake_.open() ? !queues_.empty() : !greeted_;
+  // Also makes the descriptor tell what comes from now on.
+  due_ = IsReady(socket_, ZMQ_POLLIN | (has_to_send ? ZMQ_POLLOUT : 0));
   return OkStatus();
 }
 
@@ -119,6 +120,7 @@ void ZmqFlow::Enqueue(Message message) {
   message.header.token = handshake_.token();
   const uint16_t order = message.header.order;
   queues_[order].push_back(std::move(message));
+  due_ = true;
 }
 
 void ZmqFlow::Drop() {

@@ -3,12 +3,13 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_FLOW_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_FLOW_H_
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "horovod_ext/runtime/handshake.h"
 #include "horovod_ext/runtime/transport.h"
@@ -31,11 +32,16 @@ class ZmqFlow {
   // Begins to connect. `silence`: a peer that has answered nothing for so long is taken to be gone.
   Status Connect(void* context, std::chrono::milliseconds silence);
 
-  // Adds what the flow waits for.
-  void AddTo(std::vector<zmq_pollitem_t>* items) const;
+  // The descriptors that poll() is to wait for: see DescriptorOf.
+  static constexpr size_t kDescriptors = 2;
+  std::array<int, kDescriptors> descriptors() const { return descriptors_; }
 
-  // Does whatever can be done now: reads replies and events, sends. The first error ends the flow;
-  // it names the peer.
+  // Whether there may be something to do; whoever polls says so when a descriptor is readable.
+  bool is_due() const { return due_ && !has_ended(); }
+  void set_due() { due_ = true; }
+
+  // Reads replies and events, and sends; the flow is still due if more can be done at once. The
+  // first error ends the flow; it names the peer.
   Status Proceed();
 
   // Closes the flow at once and drops what is queued.
@@ -58,6 +64,8 @@ class ZmqFlow {
   SenderHandshake handshake_;
   void* socket_ = nullptr;
   void* monitor_ = nullptr;
+  std::array<int, kDescriptors> descriptors_{-1, -1};  // of socket_ and monitor_
+  bool due_ = true;
   bool greeted_ = false;
   std::map<uint16_t, std::deque<Message>> queues_;  // by order; none is empty
 };

@@ -1,5 +1,6 @@
 #include "horovod_ext/runtime/zmq_socket.h"
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -15,11 +16,23 @@ void CloseAndDelete(zmq_msg_t* part) {
 
 void Release(void*, void* owner) { delete static_cast<Payload*>(owner); }
 
+// Calls again what a signal interrupted.
+template <typename Call>
+int Insist(const Call& call) {
+  int result = -1;
+  do {
+    result = call();
+  } while (result < 0 && zmq_errno() == EINTR);
+  return result;
+}
+
 }  // namespace
 
 ZmqPart::ZmqPart() : part_(new zmq_msg_t, &CloseAndDelete) { zmq_msg_init(part_.get()); }
 
-bool ZmqPart::Receive(void* socket) { return zmq_msg_recv(part_.get(), socket, ZMQ_DONTWAIT) >= 0; }
+bool ZmqPart::Receive(void* socket) {
+  return Insist([&] { return zmq_msg_recv(part_.get(), socket, ZMQ_DONTWAIT); }) >= 0;
+}
 
 std::string ZmqPart::from() const {
   const char* address = zmq_msg_gets(part_.get(), "Peer-Address");
@@ -65,7 +78,7 @@ bool SendMessage(void* socket, const Message& message) {
     zmq_msg_init_data(&part, owner->mutable_data(), owner->size(), &Release, owner);
   }
   // The first part reserved the place of the whole message.
-  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT) < 0) {
+  if (Insist([&] { return zmq_msg_send(&part, socket, ZMQ_DONTWAIT); }) < 0) {
     zmq_msg_close(&part);
   }
   return true;
@@ -73,6 +86,20 @@ bool SendMessage(void* socket, const Message& message) {
 
 void SetInt(void* socket, int option, int value) {
   zmq_setsockopt(socket, option, &value, sizeof(value));
+}
+
+int DescriptorOf(void* socket) {
+  int descriptor = -1;
+  size_t size = sizeof(descriptor);
+  zmq_getsockopt(socket, ZMQ_FD, &descriptor, &size);
+  return descriptor;
+}
+
+bool IsReady(void* socket, int events) {
+  int ready = 0;
+  size_t size = sizeof(ready);
+  const int asked = Insist([&] { return zmq_getsockopt(socket, ZMQ_EVENTS, &ready, &size); });
+  return asked == 0 && (ready & events) != 0;
 }
 
 void* OpenMonitor(void* context, void* socket, const std::string& name, int events) {

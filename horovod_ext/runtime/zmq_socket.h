@@ -55,6 +55,14 @@ bool SendMessage(void* socket, const Message& message);
 
 void SetInt(void* socket, int option, int value);
 
+// Returns what poll() can wait for; -1 if it is no socket. It becomes readable when something has
+// happened to the socket since IsReady, or since a receive that found nothing; before the first of
+// these, perhaps not. (zmq_poll asks every socket each time, by several system calls.)
+int DescriptorOf(void* socket);
+
+// Whether one of these can be done now: ZMQ_POLLIN, ZMQ_POLLOUT.
+bool IsReady(void* socket, int events);
+
 // Returns a socket that tells what happens to another one; `name` must be the context's only one.
 void* OpenMonitor(void* context, void* socket, const std::string& name, int events);
 

@@ -26,6 +26,12 @@ constexpr int kTickMilliseconds = 100;
 constexpr int kMessagesPerTurn = 64;
 constexpr int kLoggedRefusals = 5;
 
+// Places in items_.
+constexpr size_t kWake = 0;
+constexpr size_t kListener = 1;
+constexpr size_t kStrangers = 2;
+constexpr size_t kFlows = 3;
+
 constexpr char kZapDomain[] = "trepak";
 
 Status ZmqError(const std::string& what) {
@@ -68,6 +74,7 @@ Status ZmqTransport::Listen() {
   }
   listener_ = zmq_socket(context_, ZMQ_ROUTER);
   SetInt(listener_, ZMQ_LINGER, 0);
+  SetInt(listener_, ZMQ_TOS, options_.dscp << 2);
   SetInt(listener_, ZMQ_RCVHWM, kReceiveMessages);
   zmq_setsockopt(listener_, ZMQ_MAXMSGSIZE, &kMostBytes, sizeof(kMostBytes));
   // Refuses peers of ZeroMQ's protocols before 3.0, for which a stranger's bytes can pass: an
@@ -88,6 +95,10 @@ Status ZmqTransport::Listen() {
 }
 
 void ZmqTransport::Wake() {
+  if (awake_) {
+    return;
+  }
+  awake_ = true;
   const uint64_t one = 1;
   // A full counter has woken the thread already.
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
@@ -135,29 +146,45 @@ void ZmqTransport::Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
     opened_.notify_all();
+    Wake();
   }
-  Wake();
   if (thread_.joinable()) {
     thread_.join();
   }
 }
 
 void ZmqTransport::Loop() {
-  void* const strangers = OpenMonitor(context_, listener_, "listener", ZMQ_EVENT_DISCONNECTED);
+  strangers_ = OpenMonitor(context_, listener_, "listener", ZMQ_EVENT_DISCONNECTED);
   Clock::time_point last_tick = Clock::now();
   std::optional<Clock::time_point> leaving;
+  bool has_mail = true;       // of listener_
+  bool has_strangers = true;  // events of strangers_
   while (true) {
+    Wait(has_mail || HasDueFlows() ? 0 : kTickMilliseconds);
+    has_mail = has_mail || items_[kListener].revents != 0;
+    has_strangers = has_strangers || items_[kStrangers].revents != 0;
+    if (has_mail || has_strangers) {
+      has_mail = !ReceiveFromPeers();
+    }
+    if (has_strangers && !has_mail) {  // who has brought a message is none
+      CountStrangers();
+      has_strangers = false;
+    }
     TakeWork();
-    Wait(strangers);
-    ReceiveFromPeers();
-    CountStrangers(strangers);
     for (auto& [id, flow] : flows_) {  // the highest priority first
-      Proceed(flow.get());
+      if (flow->is_due()) {
+        Proceed(flow.get());
+      }
     }
     const Clock::time_point now = Clock::now();
     if (now - last_tick >= std::chrono::milliseconds(kTickMilliseconds)) {
       last_tick = now;
       receiver_->OnTick();
+      // A descriptor is silent about what ZeroMQ had already read when a signal interrupted it.
+      has_mail = has_strangers = true;
+      for (auto& [id, flow] : flows_) {
+        flow->set_due();
+      }
     }
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_ && !leaving) {
@@ -167,23 +194,42 @@ void ZmqTransport::Loop() {
       break;
     }
   }
-  CloseMonitored(std::exchange(listener_, nullptr), strangers);
+  CloseMonitored(std::exchange(listener_, nullptr), strangers_);
   flows_.clear();
   connections_.clear();
 }
 
-void ZmqTransport::Wait(void* strangers) {
-  items_.assign({{nullptr, wake_fd_, ZMQ_POLLIN, 0},
-                 {listener_, 0, ZMQ_POLLIN, 0},
-                 {strangers, 0, ZMQ_POLLIN, 0}});
+void ZmqTransport::Wait(int milliseconds) {
+  items_.assign({{wake_fd_, POLLIN, 0},
+                 {DescriptorOf(listener_), POLLIN, 0},
+                 {DescriptorOf(strangers_), POLLIN, 0}});
   for (const auto& [id, flow] : flows_) {
     if (!flow->has_ended()) {
-      flow->AddTo(&items_);
+      for (const int descriptor : flow->descriptors()) {
+        items_.push_back({descriptor, POLLIN, 0});
+      }
     }
   }
-  zmq_poll(items_.data(), static_cast<int>(items_.size()), kTickMilliseconds);
-  uint64_t woken = 0;
-  [[maybe_unused]] const ssize_t read_bytes = read(wake_fd_, &woken, sizeof(woken));
+  poll(items_.data(), items_.size(), milliseconds);
+  size_t item = kFlows;
+  for (auto& [id, flow] : flows_) {
+    for (size_t i = 0; i < ZmqFlow::kDescriptors && !flow->has_ended(); ++i, ++item) {
+      if (items_[item].revents != 0) {
+        flow->set_due();
+      }
+    }
+  }
+  if (items_[kWake].revents != 0) {
+    uint64_t woken = 0;
+    [[maybe_unused]] const ssize_t read_bytes = read(wake_fd_, &woken, sizeof(woken));
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  awake_ = true;
+}
+
+bool ZmqTransport::HasDueFlows() const {
+  return std::any_of(flows_.begin(), flows_.end(),
+                     [](const auto& entry) { return entry.second->is_due(); });
 }
 
 bool ZmqTransport::IsIdle() const {
@@ -198,6 +244,7 @@ void ZmqTransport::TakeWork() {
     std::lock_guard<std::mutex> lock(mutex_);
     to_open.swap(to_open_);
     to_send.swap(to_send_);
+    awake_ = false;
   }
   for (const auto& [id, target] : to_open) {
     auto& flow = flows_[id];
@@ -227,11 +274,11 @@ void ZmqTransport::Proceed(ZmqFlow* flow) {
   }
 }
 
-void ZmqTransport::ReceiveFromPeers() {
+bool ZmqTransport::ReceiveFromPeers() {
   for (int turn = 0; turn < kMessagesPerTurn; ++turn) {
     const std::vector<ZmqPart> parts = ReceiveParts(listener_);  // the first is ZeroMQ's own
     if (parts.empty()) {
-      return;
+      return true;
     }
     const std::string connection(parts[0].view());
     heard_.insert(parts.back().fd());
@@ -250,6 +297,7 @@ void ZmqTransport::ReceiveFromPeers() {
     }
     OnIncoming(connection, std::move(message));
   }
+  return false;
 }
 
 void ZmqTransport::OnIncoming(const std::string& connection, Message message) {
@@ -281,8 +329,8 @@ void ZmqTransport::OnIncoming(const std::string& connection, Message message) {
   }
 }
 
-void ZmqTransport::CountStrangers(void* monitor) {
-  while (const std::optional<ZmqEvent> event = ReadEvent(monitor)) {
+void ZmqTransport::CountStrangers() {
+  while (const std::optional<ZmqEvent> event = ReadEvent(strangers_)) {
     if (heard_.erase(event->value) == 0) {
       Refuse("", InvalidArgumentError("a connection ended that had brought none"));
     }

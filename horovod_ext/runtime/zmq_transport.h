@@ -3,6 +3,8 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_TRANSPORT_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_ZMQ_TRANSPORT_H_
 
+#include <poll.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -33,6 +35,8 @@ class ZmqTransport : public Transport {
     uint32_t rank = 0;
     std::string host;  // the address to listen on, e.g. "10.0.0.1"; the port is free to choose
     Secret secret{};
+    // What marks the acknowledgements of all that comes: small, and what is urgent waits for them.
+    int dscp = 0;
     // A peer that has answered nothing for so long is taken to be gone.
     std::chrono::milliseconds silence{60'000};
   };
@@ -60,18 +64,22 @@ class ZmqTransport : public Transport {
   // All of these are for the thread.
   void Loop();
   void TakeWork();
-  void Wait(void* strangers);
+  // Waits until there may be something to do; marks sockets in items_, and flows as due.
+  void Wait(int milliseconds);
   void Proceed(ZmqFlow* flow);
   // The flow has been opened, or has failed.
   void Settle(ZmqFlow* flow, const Status& status);
-  void ReceiveFromPeers();
+  // False if it left some for the next turn.
+  bool ReceiveFromPeers();
   void OnIncoming(const std::string& connection, Message message);
   // Counts connections that end without a message: what came by them was no ZeroMQ.
-  void CountStrangers(void* monitor);
+  void CountStrangers();
   void ForgetStrangers();
   void Refuse(const std::string& connection, const Status& why);
+  bool HasDueFlows() const;
   bool IsIdle() const;
 
+  // The caller holds mutex_.
   void Wake();
 
   const Options options_;
@@ -84,7 +92,9 @@ class ZmqTransport : public Transport {
   // Of the thread alone, after Start.
   void* listener_ = nullptr;
   std::map<FlowId, std::unique_ptr<ZmqFlow>> flows_;
-  std::vector<zmq_pollitem_t> items_;
+  void* strangers_ = nullptr;  // monitor of listener_
+  // What was waited for: wake_fd_, listener_, strangers_, then the descriptors of all flows.
+  std::vector<pollfd> items_;
   std::map<std::string, std::unique_ptr<ReceiverHandshake>> connections_;  // by ZeroMQ's identity
   std::set<int> heard_;  // file descriptors of connections that brought a message
 
@@ -95,6 +105,7 @@ class ZmqTransport : public Transport {
   std::map<FlowId, Status> outcomes_;  // of Open
   std::deque<std::pair<FlowId, Message>> to_send_;
   bool stopping_ = false;
+  bool awake_ = false;  // the thread looks for work before it waits again
 
   std::thread thread_;
 };

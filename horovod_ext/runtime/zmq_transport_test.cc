@@ -96,6 +96,7 @@ class ZmqTransportTest : public testing::Test {
     options.host = "127.0.0.1";
     options.secret = secret;
     options.silence = silence;
+    options.dscp = 26;
     const Status status = ZmqTransport::Start(options, collector, transport);
     ASSERT_TRUE(status.ok()) << status;
   }
@@ -186,6 +187,30 @@ TEST_F(ZmqTransportTest, PrioritiesAreFlowsOfTheirOwn) {
   ASSERT_TRUE(transports_[0]->Send(1, 1, Push(1, 10)).ok());
   EXPECT_EQ(collectors_[1].Messages(1)[0].header.priority, 1);
   EXPECT_EQ(transports_[0]->Send(1, 2, Push(1, 10)).code(), StatusCode::kFailedPrecondition);
+}
+
+uint16_t PortOf(const sockaddr_in& where) { return ntohs(where.sin_port); }
+
+TEST_F(ZmqTransportTest, BothEndsOfAFlowMarkTheirPackets) {
+  ASSERT_TRUE(Open().ok());
+  const std::string address = transports_[1]->address();
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  std::map<std::string, int> marks;  // of this process's connections to or from the port
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in here{}, there{};
+    socklen_t size = sizeof(here), size_there = sizeof(there);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) != 0 ||
+        getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size_there) != 0 ||
+        here.sin_family != AF_INET) {
+      continue;
+    }
+    int tos = 0;
+    socklen_t tos_size = sizeof(tos);
+    ASSERT_EQ(getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &tos_size), 0);
+    if (PortOf(there) == port) marks["sender"] = tos >> 2;
+    if (PortOf(here) == port) marks["receiver"] = tos >> 2;
+  }
+  EXPECT_EQ(marks, (std::map<std::string, int>{{"sender", 46}, {"receiver", 26}}));
 }
 
 TEST_F(ZmqTransportTest, PeerThatEndsIsReported) {

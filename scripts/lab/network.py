@@ -6,6 +6,10 @@ firewall and names do not matter. Both ends send through an htb queue of the lin
 class for each priority: htb lends spare rate to the class with the lowest prio first, so a class is
 served only while the ones above it have nothing to send. A u32 filter on the DSCP bits picks the
 class.
+
+No port drops anything, as in a network with priority flow control, which holds senders back
+instead; here TCP's windows do. Their limits and congestion control are the lab's, not the
+machine's.
 """
 
 from __future__ import annotations
@@ -23,6 +27,13 @@ from trepak.scripts.lab.topology import HEAD, SWITCH, Lab
 _HOSTS_FILES = Path("/etc/netns")  # `ip netns exec` mounts what lies here over /etc
 _BRIDGE = "bridge"
 _SECONDS = 20.0  # any of these commands takes milliseconds
+
+_BUFFER = 16 << 20  # bytes of a port, for each class; more than the windows of 64 hosts
+_WINDOW = 64 << 10  # bytes that wait on the way to a host, by connection, with their bookkeeping
+_SETTINGS = {
+    "tcp_wmem": f"4096 16384 {_WINDOW}",
+    "tcp_slow_start_after_idle": "0",  # connections keep their windows between two steps
+}
 
 
 class LabError(RuntimeError):
@@ -106,8 +117,11 @@ def _add_host(lab: Lab, host: str) -> None:
     _ip(
         lab,
         host,
-        f"link set lo up\naddress add {lab.address(host)}/24 dev eth0\nlink set eth0 up\n",
+        f"link set lo up\naddress add {lab.address(host)}/24 dev eth0\nlink set eth0 up\n"
+        f"route replace {lab.subnet} dev eth0 src {lab.address(host)} congctl cubic\n",
     )
+    settings = [f"echo {value} > /proc/sys/net/ipv4/{name}" for name, value in _SETTINGS.items()]
+    _run(["ip", "netns", "exec", namespace, "sh", "-ec", "\n".join(settings)])
     rate = lab.link(host)
     if rate is not None:
         _shape(lab, host, rate, "add")
@@ -151,9 +165,7 @@ def _queues(lab: Lab, device: str, rate: int, verb: str) -> str:
             f"class {verb} dev {device} parent 1:1 classid {leaf} htb "
             f"{_class_options(share, rate, packet)} prio {number}"
         )
-        # A switch port's buffer: 20 ms, and room for a few packets.
-        limit = max(4 * packet, int(rate * 20e-3 / 8))
-        lines.append(f"qdisc replace dev {device} parent {leaf} bfifo limit {limit}")
+        lines.append(f"qdisc replace dev {device} parent {leaf} bfifo limit {_BUFFER}")
         if verb == "add" and dscp is not None:
             lines.append(
                 f"filter add dev {device} parent 1: protocol ip prio 1 u32 "

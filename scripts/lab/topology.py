@@ -17,6 +17,7 @@ SWITCH = "switch"
 DSCP = (46, 34, 26, 18, 10, 8, 1)
 
 _PACKETS = range(1500, 65536 + 1)  # bytes that one may have
+_SUBNET = "10.213.0"
 _UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
@@ -109,7 +110,12 @@ class Lab:
     def address(self, host: str) -> str:
         """Returns a host's IPv4 address; it means nothing outside this lab."""
         number = 254 if host == HEAD else int(host[1:]) + 1
-        return f"10.213.0.{number}"
+        return f"{_SUBNET}.{number}"
+
+    @property
+    def subnet(self) -> str:
+        """All of these addresses."""
+        return f"{_SUBNET}.0/24"
 
     def link(self, host: str) -> int | None:
         """Returns the rate of a host's link in bits per second; None is not limited."""
