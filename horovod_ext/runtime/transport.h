@@ -56,8 +56,8 @@ class Transport {
   // smaller order overtake the others that still wait in the queue.
   virtual Status Send(uint32_t peer, uint8_t priority, Message message) = 0;
 
-  // Ends all flows and the thread. What is queued is sent if that takes under a second. The
-  // receiver is not called any more when this returns.
+  // Ends all flows and the thread. What is queued is sent first, unless nothing moves for seconds.
+  // The receiver is not called any more when this returns.
   virtual void Stop() = 0;
 };
 

@@ -110,6 +110,7 @@ void ZmqFlow::SendQueued() {
   while (!queues_.empty() && SendMessage(socket_, queues_.begin()->second.front())) {
     const auto first = queues_.begin();
     first->second.pop_front();
+    ++sent_;
     if (first->second.empty()) {
       queues_.erase(first);
     }

@@ -24,10 +24,10 @@ class ZmqFlow {
   ZmqFlow(const FlowTarget& target, const Secret& secret, uint32_t rank);
   ZmqFlow(const ZmqFlow&) = delete;
   ZmqFlow& operator=(const ZmqFlow&) = delete;
-  // What is queued inside ZeroMQ still goes, if that takes no longer than `kFarewell`.
+  // What is queued inside ZeroMQ still goes, if that takes no longer than kFarewell.
   ~ZmqFlow();
 
-  static constexpr std::chrono::milliseconds kFarewell{1000};
+  static constexpr std::chrono::milliseconds kFarewell{5000};
 
   // Begins to connect. `silence`: a peer that has answered nothing for so long is taken to be gone.
   Status Connect(void* context, std::chrono::milliseconds silence);
@@ -53,6 +53,7 @@ class ZmqFlow {
   bool is_open() const { return handshake_.open(); }  // the peer has accepted it
   bool has_ended() const { return socket_ == nullptr; }
   bool is_idle() const { return has_ended() || queues_.empty(); }
+  uint64_t sent() const { return sent_; }  // messages, those of the handshake aside
 
  private:
   Status ReadReplies();
@@ -67,6 +68,7 @@ class ZmqFlow {
   std::array<int, kDescriptors> descriptors_{-1, -1};  // of socket_ and monitor_
   bool due_ = true;
   bool greeted_ = false;
+  uint64_t sent_ = 0;
   std::map<uint16_t, std::deque<Message>> queues_;  // by order; none is empty
 };
 

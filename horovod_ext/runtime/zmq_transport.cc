@@ -156,7 +156,8 @@ void ZmqTransport::Stop() {
 void ZmqTransport::Loop() {
   strangers_ = OpenMonitor(context_, listener_, "listener", ZMQ_EVENT_DISCONNECTED);
   Clock::time_point last_tick = Clock::now();
-  std::optional<Clock::time_point> leaving;
+  uint64_t sent_before = 0;
+  int silent_ticks = 0;       // without a message sent; a machine that stood still has just one
   bool has_mail = true;       // of listener_
   bool has_strangers = true;  // events of strangers_
   while (true) {
@@ -185,12 +186,15 @@ void ZmqTransport::Loop() {
       for (auto& [id, flow] : flows_) {
         flow->set_due();
       }
+      const uint64_t sent = SentMessages();
+      silent_ticks = sent == sent_before ? silent_ticks + 1 : 0;
+      sent_before = sent;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    if (stopping_ && !leaving) {
-      leaving = now + ZmqFlow::kFarewell;
-    }
-    if (leaving && ((to_send_.empty() && IsIdle()) || now >= *leaving)) {
+    if (!stopping_) {
+      silent_ticks = 0;
+    } else if ((to_send_.empty() && IsIdle()) ||
+               silent_ticks * kTickMilliseconds >= ZmqFlow::kFarewell.count()) {
       break;
     }
   }
@@ -235,6 +239,14 @@ bool ZmqTransport::HasDueFlows() const {
 bool ZmqTransport::IsIdle() const {
   return std::all_of(flows_.begin(), flows_.end(),
                      [](const auto& entry) { return entry.second->is_idle(); });
+}
+
+uint64_t ZmqTransport::SentMessages() const {
+  uint64_t sent = 0;
+  for (const auto& [id, flow] : flows_) {
+    sent += flow->sent();
+  }
+  return sent;
 }
 
 void ZmqTransport::TakeWork() {

@@ -78,6 +78,7 @@ class ZmqTransport : public Transport {
   void Refuse(const std::string& connection, const Status& why);
   bool HasDueFlows() const;
   bool IsIdle() const;
+  uint64_t SentMessages() const;  // by all flows
 
   // The caller holds mutex_.
   void Wake();
