@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         f"claim misses its target. Benches: {', '.join(bench_names())}.",
     )
     bench.add_argument("name", metavar="NAME", help=f"one of: {', '.join(bench_names())}")
-    bench.add_argument("--quick", action="store_true", help="under a minute; judges nothing")
+    bench.add_argument("--quick", action="store_true", help="about a minute; judges nothing")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     bench.add_argument(
         "--png", type=Path, metavar="FILE", help="draw here (default: beside the JSON file)"

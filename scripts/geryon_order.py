@@ -96,4 +96,5 @@ def draw(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.axhline(_ALONE, color="black", linewidth=0.8, linestyle="--")
     axes.set_xticks(range(len(rows)), [row["way"] for row in rows])
     axes.set(ylabel="seconds", title="two servers answer one worker")
-    axes.legend(fontsize="small")
+    axes.set_ylim(top=1.3 * max(row[column] for row in rows for column in ("urgent_s", "other_s")))
+    axes.legend(fontsize="small", ncols=2)
