@@ -48,15 +48,27 @@ def computed_gradients_are_reduced_once() -> Any:
 
 
 def delayed(value: Any, slow: bool) -> Any:
-    """Passes a tensor on, on one rank after a while: ranks reach its collective in other orders."""
+    """Passes a tensor on, on one rank after a while: ranks reach its collective in other orders.
+
+    Its gradient waits as long. It is no `tf.py_function`, which keeps what its gradient needs under
+    the name of the node, where two calls of one function, at one time, take it from each other.
+    """
 
     def wait(x: Any) -> Any:
         time.sleep(0.2 if slow else 0.0)
         return x
 
-    result = tf.py_function(wait, [value], value.dtype)
-    result.set_shape(value.shape)
-    return result
+    @tf.custom_gradient
+    def passed_on(x: Any) -> Any:
+        result = tf.ensure_shape(tf.numpy_function(wait, [x], x.dtype), x.shape)
+
+        def gradient(upstream: Any) -> Any:
+            with tf.control_dependencies([result]):
+                return tf.identity(upstream)
+
+        return result, gradient
+
+    return passed_on(value)
 
 
 @case
