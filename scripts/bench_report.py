@@ -30,7 +30,7 @@ class Options:
 
     Attributes:
         np: number of processes.
-        quick: measure little, in under 60 seconds on 2 cores; nothing is judged.
+        quick: measure little, in about a minute on 2 cores; nothing is judged.
     """
 
     np: int = 2
