@@ -15,7 +15,11 @@ ROOT = Path(__file__).resolve().parent
 FOLDERS = ("tf_plugins", "horovod_ext", "ops", "models", "scripts")
 # Extension → CMake target; the first is compiled against TensorFlow.
 OPS_LIBRARY = "trepak.ops._trepak_ops"
-LIBRARIES = {OPS_LIBRARY: "trepak_ops", "trepak.ops._trepak_mpi_yield": "trepak_mpi_yield"}
+LIBRARIES = {
+    OPS_LIBRARY: "trepak_ops",
+    "trepak.ops._trepak_horovod": "trepak_horovod",
+    "trepak.ops._trepak_mpi_yield": "trepak_mpi_yield",
+}
 
 
 def tensorflow_minor() -> str:

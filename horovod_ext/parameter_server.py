@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import secrets
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, config, exchange
+from trepak.horovod_ext import basics, config, exchange, flows
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import engine
 from trepak.ops import parameter_server as native
-
-_SECRET_BYTES = 32
-_PATIENCE_SECONDS = 2.0
 
 _running: ServerOptions | None = None
 _variables: dict[int, tuple[str, Any, int]] = {}  # by key: label, dtype, elements
@@ -56,29 +51,6 @@ class ServerOptions:
             raise ValueError(f"dscp must be 1 to 8 numbers from 0 to 63, got {self.dscp}.")
 
 
-def reachable_address() -> str:
-    """Returns an address of this machine that the other ranks can reach.
-
-    It is the one of TREPAK_ADDRESS, else the loopback if all ranks run on this machine, else the
-    one by which this machine reaches the others. A collective call.
-
-    Raises:
-        OSError: another rank's host name can't be resolved.
-    """
-    chosen = config.value("TREPAK_ADDRESS")
-    mine = socket.gethostname()
-    hosts = exchange.gather(mine, "host names")
-    if chosen:
-        return chosen
-    others = sorted({host for host in hosts if host != mine})
-    if not others:
-        return "127.0.0.1"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((others[0], 9))  # sends nothing, but picks the way
-        address: str = probe.getsockname()[0]
-        return address
-
-
 def start(options: ServerOptions) -> None:
     """Starts this rank's share of the servers, and connects it with all others'.
 
@@ -104,14 +76,13 @@ def start(options: ServerOptions) -> None:
     wrong = [server for server in servers if not 0 <= server < size]
     if wrong:
         raise ValueError(f"there is no rank {wrong[0]}: this job has {size} ranks, from 0 on.")
-    host = reachable_address()
-    drawn = exchange.gather(secrets.token_hex(_SECRET_BYTES) if rank == 0 else "", "the secret")
+    host = flows.reachable_address()
     addresses = engine.start_engine(
         engine.EngineOptions(
             rank=rank,
             size=size,
             host=host,
-            secret=bytes.fromhex(drawn[0]),
+            secret=flows.draw_secret(),
             servers=servers,
             split=options.split,
             slice_elements=options.slice_elements,
@@ -141,7 +112,7 @@ def _end() -> None:
     global _running
     if _running is not None:
         _running = None
-        engine.stop_engine(_PATIENCE_SECONDS)
+        engine.stop_engine(flows.PATIENCE_SECONDS)
 
 
 def register(key: int, variable: Any) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import threading
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["library_path", "load", "mpi_yield_path"]
+__all__ = ["library_path", "load", "load_horovod_driver", "mpi_yield_path"]
 
 _REMEDY = (
     "Rebuild it for this TensorFlow: run `make setup` in trepak's source folder, or "
@@ -64,7 +65,28 @@ def mpi_yield_path() -> Path:
     Raises:
         ImportError: It has not been built.
     """
-    path = Path(__file__).parent / "_trepak_mpi_yield.so"
+    return _beside_this("_trepak_mpi_yield.so")
+
+
+def load_horovod_driver() -> None:
+    """Loads the library by which native code reduces through Horovod's core.
+
+    Raises:
+        ImportError: It has not been built, Horovod has not been loaded, or is another one.
+    """
+    path = _beside_this("_trepak_horovod.so")
+    try:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ImportError(
+            f"{path} can't be loaded: {error}. It needs the Horovod that it was built with, loaded "
+            f"before (import horovod.tensorflow). {_REMEDY}",
+            path=str(path),
+        ) from error
+
+
+def _beside_this(name: str) -> Path:
+    path = Path(__file__).parent / name
     if not path.is_file():
         raise ImportError(f"{path} is missing. {_REMEDY}", path=str(path))
     return path

@@ -11,6 +11,7 @@
 
 #include "horovod_ext/runtime/engine.h"
 #include "ops/engine_ops.h"
+#include "ops/payload_tensor.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -95,10 +96,6 @@ std::shared_ptr<ParameterClient> FindClient(Status* status) {
   return client;
 }
 
-ElementType ElementTypeOf(tensorflow::DataType type) {
-  return type == tensorflow::DT_DOUBLE ? ElementType::kFloat64 : ElementType::kFloat32;
-}
-
 class RegisterVariableOp : public tensorflow::OpKernel {
  public:
   explicit RegisterVariableOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
@@ -159,23 +156,6 @@ class PushGradientOp : public tensorflow::OpKernel {
   bool pull_ = true;
 };
 
-// Lets a tensor live in a payload's memory.
-class PayloadBuffer : public tensorflow::TensorBuffer {
- public:
-  explicit PayloadBuffer(Payload payload)
-      : TensorBuffer(payload.mutable_data()), payload_(std::move(payload)) {}
-
-  size_t size() const override { return payload_.size(); }
-  TensorBuffer* root_buffer() override { return this; }
-  void FillAllocationDescription(tensorflow::AllocationDescription* about) const override {
-    about->set_requested_bytes(static_cast<int64_t>(payload_.size()));
-    about->set_allocator_name("trepak");
-  }
-
- private:
-  const Payload payload_;
-};
-
 class DeliverGradientOp : public tensorflow::AsyncOpKernel {
  public:
   explicit DeliverGradientOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -201,7 +181,7 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
         key, [this, context, cancellation, token, done](const Status& error, Payload result) {
           cancellation->TryDeregisterCallback(token);
           if (error.ok()) {
-            SetOutput(context, std::move(result));
+            context->set_output(0, TensorOf(type_, shape_, std::move(result)));
           } else {
             context->SetStatus(error.code() == StatusCode::kCancelled
                                    ? absl::CancelledError(std::string(error.message()))
@@ -212,16 +192,6 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
   }
 
  private:
-  void SetOutput(tensorflow::OpKernelContext* context, Payload result) const {
-    if (shape_.num_elements() == 0) {
-      context->set_output(0, tensorflow::Tensor(type_, shape_));
-      return;
-    }
-    auto* buffer = new PayloadBuffer(std::move(result));
-    context->set_output(0, tensorflow::Tensor(type_, shape_, buffer));  // takes a reference
-    buffer->Unref();
-  }
-
   int key_ = 0;
   tensorflow::DataType type_ = tensorflow::DT_FLOAT;
   tensorflow::TensorShape shape_;

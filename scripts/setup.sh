@@ -203,6 +203,9 @@ build_horovod() {
   local controller=$work/horovod-$HOROVOD_VERSION/horovod/common/gloo/gloo_controller.cc
   sed -i 's/global_ranks_\.reserve(size_);/global_ranks_.resize(size_);/' "$controller"
   grep -q 'global_ranks_\.resize(size_);' "$controller"
+  # Whoever calls Horovod's core needs its headers, which the wheel does not carry.
+  (cd "$work/horovod-$HOROVOD_VERSION" &&
+    find horovod/common -name '*.h' -exec install -D -m 644 {} "$work/wheel/include/{}" \;)
   python -m pip wheel --disable-pip-version-check --no-input --no-deps --no-build-isolation -v \
     -w "$work/wheel" "$work/horovod-$HOROVOD_VERSION"
   # A wheel that doesn't load must not get into the cache.
@@ -230,6 +233,8 @@ install_horovod() {
   fi
   "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps \
     --no-index --force-reinstall "$(horovod_wheel)"
+  rm -rf "$VENV/include/horovod"
+  cp -r "$CACHE/$HOROVOD_KEY/include" "$VENV/include/horovod"
   stamp horovod "$HOROVOD_KEY"
 }
 

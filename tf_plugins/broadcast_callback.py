@@ -24,7 +24,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     - it copies before the first step, so that the first step counts, and by position;
     - ranks agree on the number of steps per epoch: the smallest of all (uneven shards end cleanly).
       Where one does not know it beforehand, they agree before every step, at the price of a small
-      exchange;
+      exchange. Where ranks go at their own pace (`sync=RNA()`), they don't;
+    - what waits in the optimizer is applied before validation, at the end of each epoch and of the
+      training (`DistributedOptimizer.flush`);
     - non-trainable state (BatchNorm's moving statistics) is averaged over the ranks before
       validation, saving and the end of each epoch;
     - a rank that ends its training while others go on is an error on all.
@@ -72,7 +74,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._broadcast()
         plain = getattr(self.model.train_function, "_trepak_plain", self.model.train_function)
         self.model.train_function = plain
-        if not self._agree_on_steps():
+        if not self._goes_at_own_pace() and not self._agree_on_steps():
             steps = self.model.steps_per_execution
             function: Any = in_lockstep(plain, steps, self._average)
             function._trepak_plain = plain
@@ -84,8 +86,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._check_that_all_go_on(True)
         self._first_epoch = False
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Applies what waits in the optimizer."""
+        self._flush()
+
     def on_train_end(self, logs: Any = None) -> None:
         """Checks that all ranks have ended their training."""
+        self._flush()
         if not self._first_epoch:
             self._check_that_all_go_on(False)
 
@@ -104,12 +111,23 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Averages the state if nothing has yet; lets training go on into the next epoch."""
         self._limit.after_epoch(self.model)
+        self._flush()
         self._average()
 
     def _optimizers(self) -> list[Any]:
         """Returns the compiled optimizer, and those that a train_step of the model's own uses."""
         mine = [v for v in vars(self.model).values() if isinstance(v, keras.optimizers.Optimizer)]
         return list({id(optimizer): optimizer for optimizer in mine}.values())
+
+    def _distributed(self) -> list[Any]:
+        return [optimizer for optimizer in self._optimizers() if is_distributed(optimizer)]
+
+    def _flush(self) -> None:
+        for optimizer in self._distributed():
+            optimizer.flush()
+
+    def _goes_at_own_pace(self) -> bool:
+        return any(optimizer._trepak.rounds is not None for optimizer in self._distributed())
 
     def _check_optimizer(self) -> None:
         optimizers = self._optimizers()

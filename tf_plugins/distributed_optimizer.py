@@ -32,6 +32,10 @@ class Distribution:
         # True while a LossScaleOptimizer, which has reduced, has the optimizer inside it apply.
         self.delegating = False
         self.overlap = OverlappedStep(self)
+        self.rounds = sync.rounds(self)
+        # Inside an update: the iterations and the learning rate of what is applied.
+        self.iterations: Any = None
+        self.learning_rate: Any = None
         # Graph and variables of gradients that compute_gradients() has reduced.
         self.computed: Any = None
 
@@ -111,10 +115,16 @@ class DistributedMixin:
         self._trepak.overlap.begin(self)
 
     def flush(self) -> None:
-        """Applies gradients that were pushed and wait for the next step; a collective call."""
+        """Applies gradients that wait for a later step; a collective call."""
         self._trepak.overlap.flush(self)
+        if self._trepak.rounds is not None:
+            self._trepak.rounds.drain(self)
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
+        rounds = self._trepak.rounds
+        if rounds is not None and rounds.takes_part():
+            rounds.step(self, grads, variables)
+            return
         if self._trepak.overlap.takes(grads, variables):
             self._trepak.overlap.push(self, grads, variables)
             return
@@ -152,8 +162,8 @@ class DistributedMixin:
 
         Adam's bias correction and the like depend on the latter: n summed passes are one step.
         """
-        if self._trepak.overlap.iterations is not None:
-            return self._trepak.overlap.iterations
+        if self._trepak.iterations is not None:
+            return self._trepak.iterations
         passes = super().iterations  # type: ignore[misc]
         accumulator = self._trepak.accumulator
         if accumulator is not None and accumulator.ending_step:
@@ -161,7 +171,7 @@ class DistributedMixin:
         return passes
 
     def _get_current_learning_rate(self) -> Any:
-        rate = self._trepak.overlap.learning_rate
+        rate = self._trepak.learning_rate
         return super()._get_current_learning_rate() if rate is None else rate  # type: ignore[misc]
 
     @tf.autograph.experimental.do_not_convert

@@ -41,9 +41,6 @@ class OverlappedStep:
         self._rate: Any = None  # the learning rate of the step that was pushed
         self._finish: Any = None  # flush(), compiled
         self._warned = False
-        # Inside an update: the iterations and the learning rate of the step that is applied.
-        self.iterations: Any = None
-        self.learning_rate: Any = None
 
     def obstacle(self, optimizer: Any) -> str | None:
         """Returns why an optimizer's variables can't be updated one by one; None if they can."""
@@ -151,13 +148,14 @@ class OverlappedStep:
     def _applying(self, optimizer: Any, iterations: Any, rate: Any) -> Iterator[None]:
         """Has the optimizer see another step's number and learning rate, and not count it."""
         counter = optimizer._iterations
-        self.iterations, self.learning_rate = iterations, rate
+        distribution = self._distribution
+        distribution.iterations, distribution.learning_rate = iterations, rate
         object.__setattr__(optimizer, "_iterations", _Uncounted())  # past Keras' own tracking
         try:
             yield
         finally:
             object.__setattr__(optimizer, "_iterations", counter)
-            self.iterations = self.learning_rate = None
+            distribution.iterations = distribution.learning_rate = None
 
     def _rate_variable(self, optimizer: Any) -> Any:
         if self._rate is None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trepak.horovod_ext.gradient_reducer import GradientReducer
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.rounds import Rounds
 
 
 class SyncModel(abc.ABC):
@@ -32,3 +36,11 @@ class SyncModel(abc.ABC):
             grads: this rank's gradients: tensors, IndexedSlices or None.
             variables: the variables that they belong to.
         """
+
+    def rounds(self, distribution: Distribution) -> Rounds | None:
+        """Returns what ends an optimizer's steps, if it is not one reduction for each.
+
+        Args:
+            distribution: of the optimizer.
+        """
+        return None

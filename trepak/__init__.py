@@ -39,6 +39,9 @@ _EXPORTS = {
     "ops.geryon": "register_server_protocol",
     "tf_plugins.overlap": "overlap",
     "tf_plugins.bsp": "BSP",
+    "tf_plugins.rna": "RNA",
+    "tf_plugins.eager_sgd": "EagerSGD",
+    "tf_plugins.global_epochs": "global_epochs",
     "tf_plugins.state_average": "average_state",
     "tf_plugins.sync_batch_norm": "SyncBatchNormalization",
 }

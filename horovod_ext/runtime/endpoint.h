@@ -78,6 +78,12 @@ class Endpoint : public Transport::Receiver {
   // Parks a failure that is this process's own affair.
   void Park(const Status& status);
 
+  // Whether all flows to peers are open.
+  bool is_connected() const { return connected_.load(std::memory_order_acquire); }
+
+  // To all peers, with the highest priority; those that can't be reached are left out.
+  void Broadcast(const Message& message) const { channels_.Broadcast(message); }
+
   // Whether a peer has said on all its flows that it is done.
   bool HasLeft(uint32_t peer) const;
 

@@ -3,23 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "horovod_ext/runtime/zmq_transport.h"
-
 namespace trepak {
 namespace {
-
-Status Listen(const Engine::Options& options, Endpoint* endpoint) {
-  ZmqTransport::Options transport_options;
-  transport_options.rank = options.rank;
-  transport_options.host = options.host;
-  transport_options.secret = options.secret;
-  transport_options.dscp = options.dscp.front();
-  transport_options.silence = options.deadline;
-  std::unique_ptr<ZmqTransport> transport;
-  TREPAK_RETURN_IF_ERROR(ZmqTransport::Start(transport_options, endpoint, &transport));
-  endpoint->Attach(std::move(transport));
-  return OkStatus();
-}
 
 // Nothing overtakes what waits in the kernel: where the order matters, about one slice of each
 // flow.
@@ -38,19 +23,19 @@ Status Engine::Start(const Options& options) {
   if (client_ != nullptr) {
     return FailedPreconditionError("the native engine runs already");
   }
-  const Endpoint::Options about{options.rank, options.size, options.deadline};
+  const Endpoint::Options about = options.job.endpoint();
   auto errors = std::make_shared<ErrorLatch>();
   std::shared_ptr<ParameterServer> server;
   const std::vector<uint32_t>& servers = options.partition.servers;
-  if (std::find(servers.begin(), servers.end(), options.rank) != servers.end()) {
+  if (std::find(servers.begin(), servers.end(), about.rank) != servers.end()) {
     ParameterServer::ServerOptions server_options;
     server_options.fixed_order = options.fixed_order;
-    server_options.delta_factor = 1.0 / options.size;
+    server_options.delta_factor = 1.0 / about.size;
     server = std::make_shared<ParameterServer>(about, server_options, errors);
-    TREPAK_RETURN_IF_ERROR(Listen(options, server.get()));
+    TREPAK_RETURN_IF_ERROR(Listen(options.job, server.get()));
   }
   auto client = std::make_shared<ParameterClient>(about, options.partition, errors);
-  TREPAK_RETURN_IF_ERROR(Listen(options, client.get()));
+  TREPAK_RETURN_IF_ERROR(Listen(options.job, client.get()));
   options_ = options;
   server_ = std::move(server);
   client_ = std::move(client);
@@ -77,7 +62,7 @@ Status Engine::Connect(const std::vector<std::string>& servers,
     std::lock_guard<std::mutex> lock(mutex_);
     server = server_;
     client = client_;
-    dscp = options_.dscp;
+    dscp = options_.job.dscp;
     send_buffer = SendBuffer(options_);
   }
   if (client == nullptr) {
@@ -99,7 +84,7 @@ Precedence Engine::PrecedenceOf(const std::string& name) {
 
 uint32_t Engine::size() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return client_ == nullptr ? 0 : options_.size;
+  return client_ == nullptr ? 0 : options_.job.size;
 }
 
 void Engine::Stop(std::chrono::milliseconds patience) {
@@ -112,18 +97,7 @@ void Engine::Stop(std::chrono::milliseconds patience) {
     server_ = nullptr;
     client_ = nullptr;
   }
-  const auto deadline = Endpoint::Clock::now() + patience;
-  const std::vector<Endpoint*> endpoints = {server.get(), client.get()};
-  for (Endpoint* const endpoint : endpoints) {
-    if (endpoint != nullptr) {
-      endpoint->Leave();
-    }
-  }
-  for (Endpoint* const endpoint : endpoints) {
-    if (endpoint != nullptr) {
-      endpoint->WaitUntilAllHaveLeft(deadline);
-    }
-  }
+  LeaveTogether({server.get(), client.get()}, patience);
   if (client != nullptr) {
     client->Cancel(CancelledError("the native engine was stopped"));
     client->Stop();
@@ -140,7 +114,7 @@ std::shared_ptr<ParameterClient> Engine::client() const {
 
 std::vector<uint64_t> Engine::BytesByPriority() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<uint64_t> bytes(options_.dscp.size(), 0);
+  std::vector<uint64_t> bytes(options_.job.dscp.size(), 0);
   for (const Endpoint* endpoint :
        {static_cast<Endpoint*>(server_.get()), static_cast<Endpoint*>(client_.get())}) {
     if (endpoint != nullptr) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "horovod_ext/runtime/handshake.h"
+#include "horovod_ext/runtime/job_endpoints.h"
 #include "horovod_ext/runtime/map_table.h"
 #include "horovod_ext/runtime/parameter_client.h"
 #include "horovod_ext/runtime/parameter_server.h"
@@ -24,14 +24,9 @@ namespace trepak {
 class Engine {
  public:
   struct Options {
-    uint32_t rank = 0;
-    uint32_t size = 1;
-    std::string host;  // this rank's address, which the others can reach
-    Secret secret{};   // the job's
-    std::chrono::milliseconds deadline{60'000};
-    PartitionOptions partition;       // its servers are those of the job
-    bool fixed_order = false;         // sum in the order of ranks
-    std::vector<int> dscp = {46, 0};  // by priority, the highest first
+    JobOptions job;
+    PartitionOptions partition;  // its servers are those of the job
+    bool fixed_order = false;    // sum in the order of ranks
     // What earlier layers need overtakes the rest in every queue of this host.
     bool by_layer = false;
   };

@@ -12,11 +12,11 @@ Engine::Options OptionsOf(uint32_t rank, uint32_t size, std::vector<uint32_t> se
                           bool by_layer = false) {
   static const Secret kSecret = MakeSecret();
   Engine::Options options;
-  options.rank = rank;
-  options.size = size;
-  options.host = "127.0.0.1";
-  options.secret = kSecret;
-  options.deadline = std::chrono::milliseconds(20'000);
+  options.job.rank = rank;
+  options.job.size = size;
+  options.job.host = "127.0.0.1";
+  options.job.secret = kSecret;
+  options.job.deadline = std::chrono::milliseconds(20'000);
   options.partition.servers = std::move(servers);
   options.by_layer = by_layer;
   return options;

@@ -29,6 +29,12 @@ enum class MessageKind : uint8_t {
   // To everybody.
   kAbort = 10,  // the sender has failed; the payload says why, as text
   kLeave = 11,  // the sender is done: nothing more comes on this flow
+  // Between RNA's controller and its workers; see rna_controller.h.
+  kProbe = 12,    // answer when you have gradients
+  kReady = 13,    // the answer to a probe
+  kGo = 14,       // the round starts
+  kDrain = 15,    // the sender computes no more until all ranks have said so
+  kDrained = 16,  // all have: `round` is the first one that has not been
 };
 
 enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };
@@ -40,6 +46,8 @@ constexpr size_t SizeOf(ElementType type) {
 
 // The sender wants the answer as soon as there is one: a push and a pull in one message.
 constexpr uint8_t kWantsAnswer = 1;
+// Of kDrain: the sender has gradients that no round has taken.
+constexpr uint8_t kHasGradients = 1;
 
 // What goes before what: the flow a message takes, and its place in that flow's queue.
 struct Precedence {

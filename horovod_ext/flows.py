@@ -1,0 +1,40 @@
+"""What ranks must know of each other before flows connect them: addresses, and a secret."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+
+from trepak.horovod_ext import basics, config, exchange
+
+PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends its own
+_SECRET_BYTES = 32
+
+
+def draw_secret() -> bytes:
+    """Returns bytes that rank 0 has drawn and this job alone knows; a collective call."""
+    mine = secrets.token_hex(_SECRET_BYTES) if basics.rank() == 0 else ""
+    return bytes.fromhex(exchange.gather(mine, "the secret")[0])
+
+
+def reachable_address() -> str:
+    """Returns an address of this machine that the other ranks can reach.
+
+    It is the one of TREPAK_ADDRESS, else the loopback if all ranks run on this machine, else the
+    one by which this machine reaches the others. A collective call.
+
+    Raises:
+        OSError: another rank's host name can't be resolved.
+    """
+    chosen = config.value("TREPAK_ADDRESS")
+    mine = socket.gethostname()
+    hosts = exchange.gather(mine, "host names")
+    if chosen:
+        return chosen
+    others = sorted({host for host in hosts if host != mine})
+    if not others:
+        return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((others[0], 9))  # sends nothing, but picks the way
+        address: str = probe.getsockname()[0]
+        return address

@@ -1,0 +1,79 @@
+// Gradients that a rank has computed and not contributed yet (RNA; thesis, section 5.1.3).
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTRIBUTIONS_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTRIBUTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "horovod_ext/runtime/message.h"
+#include "horovod_ext/runtime/payload.h"
+
+namespace trepak {
+
+// What a rank brings to a round.
+struct Contribution {
+  uint32_t gradients = 0;  // that were combined; 0 is a null gradient
+  uint64_t samples = 0;    // computed since the round before, those of dropped gradients included
+  uint64_t staleness = 0;  // the largest: rounds that had been applied since a gradient was begun
+};
+
+// Rounds are counted from 0 on. Parameters of version t hold the rounds 0 to t - 1; a gradient that
+// was computed with them and goes into round k is k - t rounds stale.
+//
+// Thread safety: none, the owner locks.
+class RnaContributions {
+ public:
+  // How several gradients become one.
+  enum class Combine : uint8_t {
+    kByVersion,  // the mean, weighted by how new they are: the oldest version 1, the next 2, ...
+    kSum,        // eager-SGD's
+  };
+
+  // `staleness`: gradients that are more rounds stale are dropped, eta in the thesis.
+  RnaContributions(ElementType type, size_t bytes, uint64_t staleness, Combine combine)
+      : type_(type), bytes_(bytes), staleness_(staleness), combine_(combine) {}
+
+  // Adds a gradient of `bytes`, whose memory it takes over.
+  void Add(uint64_t version, uint64_t samples, Payload gradient);
+
+  // Counts samples whose gradient is not finite, and contributes nothing.
+  void AddNothing(uint64_t samples) {
+    samples_ += samples;
+    ++not_finite_;
+  }
+
+  // Drops what would be too stale in a round.
+  void Expire(uint64_t round);
+
+  // Whether there is something to contribute.
+  bool empty() const { return sums_.empty(); }
+
+  // Combines everything for a round into `gradient`, of `bytes`, and forgets it; zeros if there is
+  // nothing.
+  Contribution Take(uint64_t round, void* gradient);
+
+  // Gradients that were too stale, and those that were not finite.
+  uint64_t dropped() const { return dropped_; }
+  uint64_t not_finite() const { return not_finite_; }
+
+ private:
+  struct Sum {
+    Payload gradients;
+    uint32_t count = 0;
+  };
+
+  const ElementType type_;
+  const size_t bytes_;
+  const uint64_t staleness_;
+  const Combine combine_;
+  std::map<uint64_t, Sum> sums_;  // by version
+  uint64_t samples_ = 0;
+  uint64_t dropped_ = 0;
+  uint64_t not_finite_ = 0;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTRIBUTIONS_H_

@@ -1,0 +1,154 @@
+#include "horovod_ext/runtime/rna_controller.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace trepak {
+namespace {
+
+Message OfRound(MessageKind kind, uint64_t round) {
+  Message message;
+  message.header.kind = kind;
+  message.header.round = round;
+  return message;
+}
+
+}  // namespace
+
+Status RnaController::Handle(Message message) {
+  const Header& header = message.header;
+  if (header.sender >= options().size || header.round > round_) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) + " of " +
+                                std::to_string(options().size) + " answers in round " +
+                                std::to_string(header.round) + ", the controller is in round " +
+                                std::to_string(round_));
+  }
+  switch (header.kind) {
+    case MessageKind::kReady:
+      return OnReady(header);
+    case MessageKind::kDrain:
+      return OnDrain(header);
+    default:
+      return InvalidArgumentError("RNA's controller got a message of kind " +
+                                  std::to_string(static_cast<int>(header.kind)));
+  }
+}
+
+Status RnaController::OnReady(const Header& header) {
+  // Otherwise the probe has expired: its round has started.
+  if (header.round == round_ && probed_.erase(header.sender) != 0) {
+    answered_.insert(header.sender);
+  }
+  return Proceed();
+}
+
+Status RnaController::OnDrain(const Header& header) {
+  if (draining_.empty()) {
+    first_drained_ = Clock::now();
+  }
+  // What it had when it had not yet heard of a round's start went into that round.
+  const bool has_gradients = (header.flags & kHasGradients) != 0 && header.round == round_;
+  if (!draining_.emplace(header.sender, has_gradients).second) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) + " drains twice");
+  }
+  probed_.erase(header.sender);
+  TREPAK_RETURN_IF_ERROR(Probe());
+  return Proceed();
+}
+
+Status RnaController::BeginRound() {
+  probed_.clear();
+  answered_.clear();
+  return Probe();
+}
+
+Status RnaController::Probe() {
+  const size_t wanted = std::max(rules_.choices, rules_.quorum);
+  std::vector<uint32_t> idle = Idle();
+  while (probed_.size() + answered_.size() < wanted && !idle.empty()) {
+    std::uniform_int_distribution<size_t> draw(0, idle.size() - 1);
+    const size_t drawn = draw(random_);
+    const uint32_t rank = idle[drawn];
+    idle.erase(idle.begin() + static_cast<std::ptrdiff_t>(drawn));
+    probed_.insert(rank);
+    TREPAK_RETURN_IF_ERROR(Send(rank, {}, OfRound(MessageKind::kProbe, round_)));
+  }
+  return OkStatus();
+}
+
+std::vector<uint32_t> RnaController::Idle() const {
+  std::vector<uint32_t> idle;
+  for (uint32_t rank = 0; rank < options().size; ++rank) {
+    if (draining_.count(rank) + probed_.count(rank) + answered_.count(rank) == 0 &&
+        !HasLeft(rank)) {
+      idle.push_back(rank);
+    }
+  }
+  return idle;
+}
+
+Status RnaController::Proceed() {
+  if (LiveRanks() == 0) {
+    return EndPhase();
+  }
+  const size_t possible = answered_.size() + probed_.size() + Idle().size();
+  const bool enough = answered_.size() >= std::min<size_t>(rules_.quorum, possible);
+  return enough && !answered_.empty() ? Start() : OkStatus();
+}
+
+Status RnaController::Start() {
+  for (uint32_t rank = 0; rank < options().size; ++rank) {
+    if (HasLeft(rank)) {
+      return UnavailableError("rank " + std::to_string(rank) +
+                              " has ended its training while others go on: let all ranks end " +
+                              "together");
+    }
+  }
+  for (auto& [rank, has_gradients] : draining_) {
+    has_gradients = false;
+  }
+  Broadcast(OfRound(MessageKind::kGo, round_));
+  ++round_;
+  return BeginRound();
+}
+
+Status RnaController::EndPhase() {
+  const auto has_gradients = [](const auto& entry) { return entry.second; };
+  if (std::any_of(draining_.begin(), draining_.end(), has_gradients)) {
+    TREPAK_RETURN_IF_ERROR(Start());
+  }
+  draining_.clear();
+  Broadcast(OfRound(MessageKind::kDrained, round_));
+  return BeginRound();
+}
+
+Status RnaController::Tick(Clock::time_point now) {
+  if (!began_ && is_connected()) {
+    began_ = true;
+    return BeginRound();
+  }
+  const auto left =
+      std::find_if(probed_.begin(), probed_.end(), [this](uint32_t rank) { return HasLeft(rank); });
+  if (left != probed_.end()) {
+    probed_.erase(left);
+    return Probe();
+  }
+  if (!draining_.empty() && now - first_drained_ >= options().deadline) {
+    return DeadlineExceededError(
+        "RNA's controller waited " + std::to_string(options().deadline.count() / 1000) + " s for " +
+        NamesOfLiveRanks() + " to come to the end of an epoch, or of training, as others have");
+  }
+  return OkStatus();
+}
+
+std::string RnaController::NamesOfLiveRanks() const {
+  std::string names;
+  for (uint32_t rank = 0; rank < options().size; ++rank) {
+    if (draining_.count(rank) == 0) {
+      names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    }
+  }
+  return names;
+}
+
+}  // namespace trepak

@@ -1,0 +1,69 @@
+// Decides when a round of RNA starts (thesis, sections 5.1.1 and 5.1.2); rank 0 runs it.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "horovod_ext/runtime/endpoint.h"
+
+namespace trepak {
+
+// Keeps membership, and no progress of anybody. For each round it probes some ranks, drawn at
+// random; one answers when it has gradients. With enough answers the round starts on all ranks, and
+// the other probes have expired. Ranks that drain are not probed; when all do, what they still have
+// goes into a last round, and all learn where the rounds have stopped.
+//
+// Thread safety: as Endpoint says; everything here belongs to the transport's thread.
+class RnaController : public Endpoint {
+ public:
+  struct Rules {
+    uint32_t choices = 2;  // ranks probed per round
+    uint32_t quorum = 1;   // answers that start it
+    uint64_t seed = 0;     // of the draws
+  };
+
+  RnaController(const Options& options, const Rules& rules, std::shared_ptr<ErrorLatch> errors)
+      : Endpoint(options, std::move(errors)), rules_(rules), random_(rules.seed) {}
+  ~RnaController() override { Stop(); }
+
+ protected:
+  Status Handle(Message message) override;
+  Status Tick(Clock::time_point now) override;
+  void Failed(const Status&) override {}
+
+ private:
+  Status OnReady(const Header& header);
+  Status OnDrain(const Header& header);
+  Status BeginRound();
+  // Probes further ranks, while too few are and others can be.
+  Status Probe();
+  // Starts the round if enough ranks have answered; ends the phase if all drain.
+  Status Proceed();
+  Status Start();
+  Status EndPhase();
+  // Ranks that may be probed and are not.
+  std::vector<uint32_t> Idle() const;
+  // Those that don't drain.
+  uint32_t LiveRanks() const { return options().size - static_cast<uint32_t>(draining_.size()); }
+  std::string NamesOfLiveRanks() const;
+
+  const Rules rules_;
+  std::mt19937_64 random_;
+  bool began_ = false;
+  uint64_t round_ = 0;                 // to start next
+  std::set<uint32_t> probed_;          // in this round, and have not answered
+  std::set<uint32_t> answered_;        // in this round
+  std::map<uint32_t, bool> draining_;  // rank → whether it has gradients for a further round
+  Clock::time_point first_drained_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_

@@ -1,0 +1,150 @@
+// A rank's side of RNA: what it computes, the rounds it takes part in, and their results.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_RNA_WORKER_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_RNA_WORKER_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/rna_contributions.h"
+
+namespace trepak {
+
+// Sums the buffers of all ranks, which call it for the same rounds in the same order.
+class RoundReducer {
+ public:
+  virtual ~RoundReducer() = default;
+
+  // Sums in place, and waits until that is done, or fails, or `given_up` turns true: then somebody
+  // may still use the buffer, whose owner must be kept.
+  virtual Status Sum(uint64_t round, ElementType type, const Payload& buffer,
+                     const std::function<bool()>& given_up) = 0;
+};
+
+// Training writes gradients and reads finished rounds, and waits for neither. A thread of the
+// worker's own takes part in the rounds: it brings what was written since the round before, a null
+// gradient if there is nothing.
+//
+// Every rank sees the same rounds in the same order. Who applies each of them once has the same
+// parameters as all others that have applied as many.
+//
+// Thread safety: every method may be called from any thread; callbacks run in one of the worker's
+// threads or in the caller's, without a lock, and must not block.
+class RnaWorker : public Endpoint {
+ public:
+  struct Rules {
+    ElementType type = ElementType::kFloat32;
+    size_t elements = 0;     // of all gradients together
+    uint64_t staleness = 3;  // see RnaContributions
+    RnaContributions::Combine combine = RnaContributions::Combine::kByVersion;
+  };
+
+  // The result of a round.
+  struct Round {
+    uint64_t number = 0;
+    Payload sum;              // of the contributions
+    double contributors = 0;  // ranks that brought a gradient
+    double samples = 0;       // of all ranks; see Contribution
+  };
+
+  // What has happened here so far.
+  struct Counters {
+    uint64_t rounds = 0;       // that have finished
+    uint64_t contributed = 0;  // of these, in which this rank brought a gradient
+    uint64_t gradients = 0;    // brought
+    uint64_t dropped = 0;      // too stale
+    uint64_t not_finite = 0;
+    uint64_t staleness = 0;     // sum over the contributed rounds
+    uint64_t contributors = 0;  // sum over the rounds
+    uint64_t nanoseconds = 0;   // of rounds, from start to end
+  };
+
+  using Callback = std::function<void(const Status&)>;
+
+  RnaWorker(const Options& options, const Rules& rules, uint32_t controller,
+            std::shared_ptr<RoundReducer> reducer, std::shared_ptr<ErrorLatch> errors);
+  ~RnaWorker() override;
+
+  // Hands over the gradient of a step, computed with the parameters of now: after the rounds that
+  // were read. Takes the memory over.
+  Status Write(Payload gradient, uint64_t samples);
+
+  // The same of a step whose gradient is not finite.
+  Status WriteNothing(uint64_t samples);
+
+  // Rounds that have finished and were not read. After a drain and until the next write, those that
+  // the drain waited for: other ranks may have gone on.
+  size_t finished() const;
+
+  // Returns the oldest of these.
+  Status Read(Round* round);
+
+  // Waits for a round to read; not if this rank has nothing that a round could take.
+  void Await(Callback callback);
+
+  // Says that this rank computes no more, and waits until all ranks have said so and the last round
+  // has finished. Afterwards training goes on as before.
+  void Drain(Callback callback);
+
+  // Fails what waits, and every later call, of this process alone.
+  void Cancel(const Status& status) { Park(status); }
+
+  Counters counters() const;
+
+ protected:
+  Status Handle(Message message) override;
+  Status Tick(Clock::time_point now) override;
+  void Failed(const Status& status) override;
+
+ private:
+  size_t bytes() const { return rules_.elements * SizeOf(rules_.type); }
+  Status Answer(MessageKind kind, uint64_t round, uint8_t flags = 0);
+  // Requires mutex_. Answers a probe if there is something to contribute.
+  Status AnswerProbe();
+  // The thread's.
+  void Loop();
+  Status TakePart(uint64_t number);
+  double At(const Payload& buffer, size_t element) const;
+  void Put(Payload* buffer, size_t element, double value) const;
+  // Calls those that need not wait any more.
+  void WakeWaiting();
+
+  const Rules rules_;
+  const uint32_t controller_;
+  const std::shared_ptr<RoundReducer> reducer_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  RnaContributions contributions_;
+  std::optional<uint64_t> probe_;  // not answered yet
+  uint64_t started_ = 0;           // rounds
+  uint64_t taken_ = 0;             // rounds that have this rank's contribution
+  uint64_t ended_ = 0;             // rounds
+  uint64_t read_ = 0;              // rounds
+  std::deque<Round> rounds_;       // to be read
+  std::optional<uint64_t> last_;   // all rounds before it are to end a drain
+  bool draining_ = false;
+  bool stopping_ = false;
+  std::optional<uint64_t> limit_;  // what may be read, after a drain
+  std::vector<Callback> awaiting_;
+  Clock::time_point awaiting_since_;
+  Callback on_drained_;
+  Counters counters_;
+
+  std::thread thread_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_RNA_WORKER_H_

@@ -1,0 +1,63 @@
+// How many samples all ranks have taken together: what an epoch is when ranks go at their own pace.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_SAMPLE_BUDGET_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_SAMPLE_BUDGET_H_
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace trepak {
+
+// A rank is dealt batches, and says how many samples they had with the gradient it made of them.
+// All ranks count the samples of the same rounds in the same order, so an epoch ends on all of them
+// with the same round.
+//
+// Thread safety: every method may be called from any thread.
+class SampleBudget {
+ public:
+  // A batch has been dealt to this rank.
+  void Deal(uint64_t samples) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    dealt_ += samples;
+  }
+
+  // Returns what has been dealt since the last call.
+  uint64_t TakeDealt() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(dealt_, 0);
+  }
+
+  // This rank has applied a round of so many samples, of all ranks.
+  void Count(uint64_t samples) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    counted_ += samples;
+  }
+
+  // Returns where an epoch of so many samples ends that begins now: at a multiple of its length, so
+  // that what the last round had too many is the next epoch's.
+  uint64_t EndOfEpoch(uint64_t samples) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return (counted_ / samples + 1) * samples;
+  }
+
+  bool HasReached(uint64_t end) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return counted_ >= end;
+  }
+
+  // That of this process.
+  static SampleBudget& Global() {
+    static auto* const budget = new SampleBudget;
+    return *budget;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  uint64_t dealt_ = 0;    // Guarded by mutex_.
+  uint64_t counted_ = 0;  // Guarded by mutex_.
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_SAMPLE_BUDGET_H_

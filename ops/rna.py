@@ -1,0 +1,229 @@
+"""RNA's native half: gradients of a step go out, finished rounds come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from trepak.ops.loader import load, load_horovod_driver
+
+__all__ = [
+    "RnaCounters",
+    "RnaOptions",
+    "RnaRound",
+    "await_round",
+    "connect_rna",
+    "drain_rna",
+    "finished_rounds",
+    "read_round",
+    "rna_counters",
+    "start_rna",
+    "stop_rna",
+    "write_gradients",
+]
+
+
+@dataclass(frozen=True)
+class RnaOptions:
+    """How RNA runs for one optimizer; but for `host`, the same on all ranks.
+
+    Attributes:
+        stream: the optimizer's number.
+        rank: this process's.
+        size: number of ranks.
+        host: an address of this machine that the other ranks can reach.
+        secret: 32 bytes that only this job knows.
+        deadline_seconds: of every wait.
+        choices: ranks that are probed per round.
+        quorum: answers that start a round.
+        seed: of the draws.
+        staleness: gradients that are more rounds stale are dropped.
+        sums: several gradients of a rank are added up; otherwise their weighted mean is taken.
+        dtype: of the gradients, float32 or float64.
+        shapes: of the gradients.
+        dscp: what marks the packets of the controller and its workers.
+    """
+
+    stream: int
+    rank: int
+    size: int
+    host: str
+    secret: bytes = field(repr=False)
+    deadline_seconds: float
+    choices: int
+    quorum: int
+    seed: int
+    staleness: int
+    sums: bool
+    dtype: Any
+    shapes: Sequence[Any]
+    dscp: int = 46
+
+
+class RnaRound(NamedTuple):
+    """The result of a round.
+
+    Attributes:
+        gradients: the mean over the ranks that brought one, for each variable.
+        contributors: how many these are; int32, [].
+    """
+
+    gradients: list[Any]
+    contributors: Any
+
+
+class RnaCounters(NamedTuple):
+    """What RNA has done on this rank since it was started.
+
+    Attributes:
+        rounds: that have finished.
+        contributed: of these, in which this rank brought a gradient.
+        gradients: that it brought; several in one round count each.
+        dropped: gradients that were too stale.
+        not_finite: gradients that were not finite.
+        staleness: of the stalest gradient brought to each round, summed up; in rounds.
+        contributors: ranks that brought a gradient, summed up over the rounds.
+        round_seconds: from a round's start to its end here, summed up.
+    """
+
+    rounds: int
+    contributed: int
+    gradients: int
+    dropped: int
+    not_finite: int
+    staleness: int
+    contributors: int
+    round_seconds: float
+
+
+def start_rna(options: RnaOptions) -> tuple[str, str]:
+    """Starts RNA; it listens for other ranks' flows.
+
+    Returns:
+        The address of this rank's worker, and that of the controller, empty but on rank 0.
+
+    Raises:
+        ImportError: Horovod has not been loaded, or is another than the one trepak was built with.
+        tf.errors.UnknownError: the address can't be listened at, or RNA runs already.
+    """
+    import tensorflow as tf
+
+    load_horovod_driver()
+    with tf.init_scope(), tf.device("CPU:0"):
+        worker, controller = (
+            load()
+            .trepak_rna_start(
+                secret=tf.constant(options.secret),
+                stream=options.stream,
+                rank=options.rank,
+                size=options.size,
+                host=options.host,
+                deadline_milliseconds=round(1000 * options.deadline_seconds),
+                dscp=options.dscp,
+                choices=options.choices,
+                quorum=options.quorum,
+                seed=options.seed,
+                staleness=options.staleness,
+                sums=options.sums,
+                T=tf.as_dtype(options.dtype),
+                shapes=list(options.shapes),
+            )
+            .numpy()
+        )
+    return worker.decode(), controller.decode()
+
+
+def connect_rna(stream: int, controller: str, workers: Sequence[str]) -> None:
+    """Opens this rank's flows.
+
+    Args:
+        stream: the optimizer's number.
+        controller: its address.
+        workers: by rank, the address of its worker.
+
+    Raises:
+        tf.errors.UnknownError: a rank did not answer in time, or is not of this job.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        load().trepak_rna_connect(
+            tf.constant(controller), tf.constant(list(workers)), stream=stream
+        )
+
+
+def stop_rna(stream: int, patience_seconds: float = 0.0) -> None:
+    """Ends RNA's threads and flows; what waits for it fails. Without one, does nothing.
+
+    Args:
+        stream: the optimizer's number.
+        patience_seconds: how long other ranks may take to end theirs, before their flows are cut.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        load().trepak_rna_stop(stream=stream, patience_milliseconds=round(1000 * patience_seconds))
+
+
+def write_gradients(stream: int, gradients: Sequence[Any]) -> Any:
+    """Hands the gradients of what this rank was dealt over, without waiting.
+
+    Args:
+        stream: the optimizer's number.
+        gradients: tensors of the dtype and shapes that `start_rna` was given. If one of them is not
+            finite, the step contributes nothing.
+
+    Raises:
+        HorovodInternalError: RNA has failed.
+    """
+    return load().trepak_rna_write(list(gradients), stream=stream)
+
+
+def await_round(stream: int) -> Any:
+    """Waits for a round to read; not if this rank has nothing that a round could take.
+
+    Raises:
+        HorovodInternalError: RNA has failed, or no round has ended in time.
+    """
+    return load().trepak_rna_await(stream=stream)
+
+
+def drain_rna(stream: int) -> Any:
+    """Waits until all ranks drain, and what they still had has gone into a last round.
+
+    Raises:
+        HorovodInternalError: RNA has failed, or a rank did not drain in time.
+    """
+    return load().trepak_rna_drain(stream=stream)
+
+
+def finished_rounds(stream: int) -> Any:
+    """Returns how many rounds have finished and were not read; int32, []."""
+    return load().trepak_rna_finished(stream=stream)
+
+
+def read_round(stream: int, dtype: Any, shapes: Sequence[Any]) -> RnaRound:
+    """Returns the oldest round that has finished and was not read, and counts its samples.
+
+    Args:
+        stream: the optimizer's number.
+        dtype: what `start_rna` was given.
+        shapes: what `start_rna` was given.
+
+    Raises:
+        HorovodInternalError: RNA has failed, or there is none.
+    """
+    made = load().trepak_rna_read(
+        num_gradients=len(shapes), T=dtype, shapes=list(shapes), stream=stream
+    )
+    return RnaRound(list(made.gradients), made.contributors)
+
+
+def rna_counters(stream: int) -> RnaCounters:
+    """Returns what RNA has counted on this rank."""
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        *counts, nanoseconds = load().trepak_rna_counters(stream=stream).numpy().tolist()
+    return RnaCounters(*counts, 1e-9 * nanoseconds)

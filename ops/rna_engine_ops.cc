@@ -1,0 +1,182 @@
+// RNA's engine: start, connect, count, stop.
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/engine_ops.h"
+#include "ops/rna_ops.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace trepak {
+namespace {
+
+REGISTER_OP("TrepakRnaStart")
+    .Input("secret: string")
+    .Output("addresses: string")
+    .Attr("stream: int")
+    .Attr("rank: int")
+    .Attr("size: int")
+    .Attr("host: string")
+    .Attr("deadline_milliseconds: int")
+    .Attr("dscp: int")
+    .Attr("choices: int")
+    .Attr("quorum: int")
+    .Attr("seed: int")
+    .Attr("staleness: int")
+    .Attr("sums: bool")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(2));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Starts RNA for one optimizer. addresses: [2], of this rank's worker, and of the controller, or empty.
+
+shapes: of the gradients.
+)doc");
+
+REGISTER_OP("TrepakRnaConnect")
+    .Input("controller: string")
+    .Input("workers: string")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Opens this rank's flows; the workers' addresses are by rank.");
+
+REGISTER_OP("TrepakRnaStop")
+    .Attr("stream: int")
+    .Attr("patience_milliseconds: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Ends RNA's threads and flows; what waits fails. Others get time to end as well.");
+
+REGISTER_OP("TrepakRnaCounters")
+    .Output("counters: int64")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(8));
+      return absl::OkStatus();
+    })
+    .Doc("Says what RNA has done on this rank; see RnaWorker::Counters, in its order.");
+
+// The library beside this one that drives Horovod's core; Python has loaded it, after Horovod.
+Status MakeReducer(const std::string& name, std::shared_ptr<RoundReducer>* reducer) {
+  using Make = RoundReducer* (*)(const char*);
+  const auto make = reinterpret_cast<Make>(dlsym(RTLD_DEFAULT, "TrepakHorovodReducer"));
+  if (make == nullptr) {
+    return NotFoundError("the library that drives Horovod's core is not loaded");
+  }
+  reducer->reset(make(name.c_str()));
+  return OkStatus();
+}
+
+class RnaStartOp : public RnaOp {
+ public:
+  explicit RnaStartOp(tensorflow::OpKernelConstruction* context) : RnaOp(context) {
+    const auto number = [context](const char* name) {
+      int64_t value = 0;
+      context->CtxFailure(context->GetAttr(name, &value));
+      return value;
+    };
+    JobOptions& job = options_.job;
+    job.rank = static_cast<uint32_t>(number("rank"));
+    job.size = static_cast<uint32_t>(number("size"));
+    job.deadline = std::chrono::milliseconds(number("deadline_milliseconds"));
+    job.dscp = {static_cast<int>(number("dscp"))};
+    OP_REQUIRES_OK(context, context->GetAttr("host", &job.host));
+    options_.controller.choices = static_cast<uint32_t>(number("choices"));
+    options_.controller.quorum = static_cast<uint32_t>(number("quorum"));
+    options_.controller.seed = static_cast<uint64_t>(number("seed"));
+    options_.worker.staleness = static_cast<uint64_t>(number("staleness"));
+    bool sums = false;
+    OP_REQUIRES_OK(context, context->GetAttr("sums", &sums));
+    using Combine = RnaContributions::Combine;
+    options_.worker.combine = sums ? Combine::kSum : Combine::kByVersion;
+    tensorflow::DataType type;
+    OP_REQUIRES_OK(context, context->GetAttr("T", &type));
+    options_.worker.type = ElementTypeOf(type);
+    std::vector<tensorflow::TensorShape> shapes;
+    OP_REQUIRES_OK(context, context->GetAttr("shapes", &shapes));
+    Layout layout(type);
+    for (const tensorflow::TensorShape& shape : shapes) {
+      layout.Place(shape.num_elements());
+    }
+    options_.worker.elements = layout.bytes() / SizeOf(options_.worker.type);
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const auto secret = context->input(0).flat<tensorflow::tstring>();
+    RnaEngine::Options options = options_;
+    OP_REQUIRES(context, secret.size() == 1 && secret(0).size() == options.job.secret.size(),
+                absl::InvalidArgumentError("the secret must be one string of 32 bytes"));
+    std::copy(secret(0).begin(), secret(0).end(), options.job.secret.begin());
+    OP_REQUIRES_OK(context, ToFlowError(MakeReducer(engine_name(), &options.reducer)));
+    OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
+    tensorflow::Tensor* addresses = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));
+    addresses->vec<tensorflow::tstring>()(0) = engine().worker_address();
+    addresses->vec<tensorflow::tstring>()(1) = engine().controller_address();
+  }
+
+ private:
+  RnaEngine::Options options_;
+};
+
+class RnaConnectOp : public RnaOp {
+ public:
+  using RnaOp::RnaOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const auto controller = context->input(0).scalar<tensorflow::tstring>();
+    const auto workers = context->input(1).flat<tensorflow::tstring>();
+    std::vector<std::string> addresses;
+    for (int64_t i = 0; i < workers.size(); ++i) {
+      addresses.emplace_back(workers(i));
+    }
+    OP_REQUIRES_OK(context, ToFlowError(engine().Connect(std::string(controller()), addresses)));
+  }
+};
+
+class RnaStopOp : public RnaOp {
+ public:
+  explicit RnaStopOp(tensorflow::OpKernelConstruction* context) : RnaOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience_));
+  }
+  void Compute(tensorflow::OpKernelContext*) override {
+    engine().Stop(std::chrono::milliseconds(patience_));
+  }
+
+ private:
+  int64_t patience_ = 0;
+};
+
+class RnaCountersOp : public RnaOp {
+ public:
+  using RnaOp::RnaOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<RnaWorker> worker = engine().worker();
+    const RnaWorker::Counters c = worker == nullptr ? RnaWorker::Counters{} : worker->counters();
+    const uint64_t counted[] = {c.rounds,     c.contributed, c.gradients,    c.dropped,
+                                c.not_finite, c.staleness,   c.contributors, c.nanoseconds};
+    tensorflow::Tensor* counters = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {8}, &counters));
+    std::copy(std::begin(counted), std::end(counted), counters->vec<int64_t>().data());
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaStart").Device(tensorflow::DEVICE_CPU), RnaStartOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaConnect").Device(tensorflow::DEVICE_CPU), RnaConnectOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaStop").Device(tensorflow::DEVICE_CPU), RnaStopOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaCounters").Device(tensorflow::DEVICE_CPU), RnaCountersOp);
+
+}  // namespace
+}  // namespace trepak

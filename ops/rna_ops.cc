@@ -1,0 +1,227 @@
+// RNA's ops: gradients of a step go out, finished rounds come in, and neither is waited for.
+
+#include "ops/rna_ops.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/sample_budget.h"
+#include "horovod_ext/runtime/summation.h"
+#include "ops/engine_ops.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace trepak {
+namespace {
+
+REGISTER_OP("TrepakRnaWrite")
+    .Input("gradients: num_gradients * T")
+    .Attr("num_gradients: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Hands the gradients of what this rank was dealt over; does not wait.");
+
+REGISTER_OP("TrepakRnaAwait")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Waits for a round to read; not if this rank has nothing that a round could take.");
+
+REGISTER_OP("TrepakRnaDrain")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Waits until all ranks drain, and what they still had has gone into a last round.");
+
+REGISTER_OP("TrepakRnaFinished")
+    .Output("rounds: int32")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("Says how many rounds have finished and were not read.");
+
+REGISTER_OP("TrepakRnaRead")
+    .Output("gradients: num_gradients * T")
+    .Output("contributors: int32")
+    .Attr("num_gradients: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      std::vector<tensorflow::PartialTensorShape> shapes;
+      TF_RETURN_IF_ERROR(context->GetAttr("shapes", &shapes));
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        tensorflow::shape_inference::ShapeHandle shape;
+        TF_RETURN_IF_ERROR(context->MakeShapeFromPartialTensorShape(shapes[i], &shape));
+        context->set_output(static_cast<int>(i), shape);
+      }
+      context->set_output(context->num_outputs() - 1, context->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Returns the oldest round that has finished and was not read, and counts its samples.
+
+gradients: the mean over the ranks that brought one.
+contributors: how many these are.
+)doc");
+
+// Copies floating point numbers; returns whether all are finite. The bits of the exponent are all
+// set where one is not: the compiler makes vector instructions of that, and none of std::isfinite.
+template <typename Element, typename Bits>
+bool CopyFinite(const void* from, size_t count, void* to) {
+  constexpr int kMantissa = std::numeric_limits<Element>::digits - 1;
+  constexpr Bits kExponent = ((Bits{1} << (8 * sizeof(Bits) - 1)) - 1) >> kMantissa << kMantissa;
+  const auto* source = static_cast<const Bits*>(from);
+  auto* target = static_cast<Bits*>(to);
+  Bits wrong = 0;
+  for (size_t i = 0; i < count; ++i) {
+    target[i] = source[i];
+    wrong |= (source[i] & kExponent) == kExponent ? 1 : 0;
+  }
+  return wrong == 0;
+}
+
+class RnaWriteOp : public RnaOp {
+ public:
+  using RnaOp::RnaOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<RnaWorker> worker = engine().worker();
+    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()));
+    const int count = context->num_inputs();
+    const uint64_t samples = SampleBudget::Global().TakeDealt();
+    Layout layout(context->input(0).dtype());
+    std::vector<size_t> offsets;
+    for (int i = 0; i < count; ++i) {
+      offsets.push_back(layout.Place(context->input(i).NumElements()));
+    }
+    Payload gradient = Payload::Allocate(layout.bytes());
+    bool finite = true;
+    for (int i = 0; i < count; ++i) {
+      const size_t end = i + 1 < count ? offsets[i + 1] : layout.bytes();
+      finite &= Copy(context->input(i), offsets[i], end, &gradient);
+    }
+    OP_REQUIRES_OK(context, ToFlowError(finite ? worker->Write(std::move(gradient), samples)
+                                               : worker->WriteNothing(samples)));
+  }
+
+ private:
+  static bool Copy(const tensorflow::Tensor& tensor, size_t begin, size_t end, Payload* buffer) {
+    char* const at = static_cast<char*>(buffer->mutable_data()) + begin;
+    const size_t bytes = tensor.TotalBytes();
+    std::memset(at + bytes, 0, end - begin - bytes);
+    const auto count = static_cast<size_t>(tensor.NumElements());
+    return tensor.dtype() == tensorflow::DT_DOUBLE
+               ? CopyFinite<double, uint64_t>(tensor.data(), count, at)
+               : CopyFinite<float, uint32_t>(tensor.data(), count, at);
+  }
+};
+
+// Waits in one of the worker's threads.
+class RnaWaitOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit RnaWaitOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("stream", &stream_));
+  }
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
+    const std::shared_ptr<RnaWorker> worker =
+        RnaEngine::Of(static_cast<uint32_t>(stream_)).worker();
+    OP_REQUIRES_OK_ASYNC(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()), done);
+    Wait(worker.get(), [context, done](const Status& status) {
+      if (!status.ok()) {
+        context->SetStatus(ToFlowError(status));
+      }
+      done();
+    });
+  }
+
+ protected:
+  virtual void Wait(RnaWorker* worker, RnaWorker::Callback callback) = 0;
+
+ private:
+  int stream_ = 0;
+};
+
+class RnaAwaitOp : public RnaWaitOp {
+ public:
+  using RnaWaitOp::RnaWaitOp;
+
+ protected:
+  void Wait(RnaWorker* worker, RnaWorker::Callback callback) override {
+    worker->Await(std::move(callback));
+  }
+};
+
+class RnaDrainOp : public RnaWaitOp {
+ public:
+  using RnaWaitOp::RnaWaitOp;
+
+ protected:
+  void Wait(RnaWorker* worker, RnaWorker::Callback callback) override {
+    worker->Drain(std::move(callback));
+  }
+};
+
+class RnaFinishedOp : public RnaOp {
+ public:
+  using RnaOp::RnaOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<RnaWorker> worker = engine().worker();
+    tensorflow::Tensor* rounds = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &rounds));
+    rounds->scalar<int32_t>()() = worker == nullptr ? 0 : static_cast<int32_t>(worker->finished());
+  }
+};
+
+class RnaReadOp : public RnaOp {
+ public:
+  explicit RnaReadOp(tensorflow::OpKernelConstruction* context) : RnaOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("T", &type_));
+    OP_REQUIRES_OK(context, context->GetAttr("shapes", &shapes_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<RnaWorker> worker = engine().worker();
+    RnaWorker::Round round;
+    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : worker->Read(&round)));
+    if (round.contributors > 1) {
+      // W in the thesis.
+      Scale(ElementTypeOf(type_), round.sum.size(), 1.0 / round.contributors, round.sum.data(),
+            round.sum.mutable_data());
+    }
+    Layout layout(type_);
+    int output = 0;
+    for (const tensorflow::TensorShape& shape : shapes_) {
+      const size_t offset = layout.Place(shape.num_elements());
+      const size_t bytes = static_cast<size_t>(shape.num_elements()) * SizeOf(ElementTypeOf(type_));
+      context->set_output(output++, TensorOf(type_, shape, round.sum.Part(offset, bytes)));
+    }
+    tensorflow::Tensor* contributors = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(output, {}, &contributors));
+    contributors->scalar<int32_t>()() = static_cast<int32_t>(round.contributors);
+    SampleBudget::Global().Count(static_cast<uint64_t>(round.samples));
+  }
+
+ private:
+  tensorflow::DataType type_ = tensorflow::DT_FLOAT;
+  std::vector<tensorflow::TensorShape> shapes_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaWrite").Device(tensorflow::DEVICE_CPU), RnaWriteOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaAwait").Device(tensorflow::DEVICE_CPU), RnaAwaitOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaDrain").Device(tensorflow::DEVICE_CPU), RnaDrainOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaFinished").Device(tensorflow::DEVICE_CPU), RnaFinishedOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaRead").Device(tensorflow::DEVICE_CPU), RnaReadOp);
+
+}  // namespace
+}  // namespace trepak

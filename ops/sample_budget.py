@@ -1,0 +1,32 @@
+"""How many samples all ranks have taken together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trepak.ops.loader import load
+
+__all__ = ["deal", "end_of_epoch", "epoch_goes_on"]
+
+
+def end_of_epoch(samples: int) -> Any:
+    """Returns where an epoch of so many samples ends that begins now; int64, []."""
+    return load().trepak_end_of_epoch(samples=samples)
+
+
+def epoch_goes_on(end: Any) -> Any:
+    """Says whether the ranks have not yet taken so many samples together; bool, [].
+
+    Args:
+        end: what `end_of_epoch` returned.
+    """
+    return load().trepak_epoch_goes_on(end)
+
+
+def deal(samples: Any) -> Any:
+    """Says that this rank was given so many samples, of which it will make a gradient.
+
+    Args:
+        samples: int64, [].
+    """
+    return load().trepak_deal(samples)

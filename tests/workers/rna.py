@@ -1,0 +1,206 @@
+"""RNA's promises, on real ranks: the same rounds everywhere, and nobody waits."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from exactness import dense_model
+from harness import case
+
+import trepak
+import trepak.keras as hvd
+from trepak.horovod_ext import exchange
+from trepak.ops.rna import rna_counters
+from trepak.tf_plugins.rounds import Rounds
+
+STEPS = 20
+
+
+class Waiting(trepak.RNA):
+    """Every step waits for a round of all ranks: bulk synchronous."""
+
+    def rounds(self, distribution: Any) -> Rounds:
+        return Rounds(distribution, self._options(), waits=True)
+
+
+def batch(step: int) -> tuple[tf.Tensor, tf.Tensor]:
+    rng = np.random.default_rng([step, hvd.rank()])
+    return tf.constant(rng.normal(size=(8, 6)), tf.float32), tf.constant(
+        rng.normal(size=(8, 3)), tf.float32
+    )
+
+
+def trainer(model: Any, optimizer: Any) -> Any:
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - y) ** 2)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+    return step
+
+
+def weights(model: Any) -> list[np.ndarray]:
+    return [np.asarray(weight) for weight in model.get_weights()]
+
+
+def check_equal_on_all_ranks(model: Any) -> None:
+    mine = [weight.tobytes().hex() for weight in weights(model)]
+    everyone = exchange.gather(mine, "weights")
+    assert all(theirs == everyone[0] for theirs in everyone), "replicas have drifted apart"
+
+
+OPTIMIZERS = {
+    "SGD": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+    "Adam": lambda: keras.optimizers.Adam(0.01),
+    "AdamW with a schedule": lambda: keras.optimizers.AdamW(
+        keras.optimizers.schedules.ExponentialDecay(0.02, 5, 0.8), clipnorm=1.0
+    ),
+}
+
+
+@case
+def a_quorum_of_all_that_waits_is_bsp() -> None:
+    for make in OPTIMIZERS.values():
+        results = []
+        for sync in (trepak.BSP(), Waiting(quorum=hvd.size(), choices=hvd.size())):
+            keras.utils.set_random_seed(3)
+            model = dense_model()
+            optimizer = hvd.DistributedOptimizer(make(), sync=sync)
+            step = trainer(model, optimizer)
+            for number in range(STEPS):
+                step(*batch(number))
+            optimizer.flush()
+            results.append(weights(model))
+            assert int(optimizer.iterations) == STEPS
+        for ours, theirs in zip(*results, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@case
+def replicas_are_bitwise_equal_after_a_flush() -> Any:
+    delays = random.Random(hvd.rank())
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=trepak.RNA(seed=1))
+    step = trainer(model, optimizer)
+    for epoch in range(3):
+        for number in range(10 + 5 * hvd.rank()):
+            step(*batch(number))
+            time.sleep(delays.uniform(0, 0.02))
+        optimizer.flush()
+        check_equal_on_all_ranks(model)
+        rounds = exchange.gather(int(optimizer.iterations), "rounds")
+        assert len(set(rounds)) == 1, (epoch, rounds)
+    counters = rna_counters(optimizer._trepak.rounds.stream)
+    steps = sum(10 + 5 * hvd.rank() for _ in range(3))
+    assert counters.gradients + counters.dropped == steps, counters
+    assert counters.rounds == rounds[0]
+    return counters._asdict()
+
+
+@case
+def each_contribution_counts_for_its_share() -> None:
+    """With plain SGD and constant gradients the weights tell how many contributions there were."""
+    rate, gradient = 0.25, float(hvd.rank() + 1)
+    variable = keras.Variable(np.zeros(5, "float32"))
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(rate), sync=trepak.RNA(staleness=1000)
+    )
+    optimizer.build([variable])
+
+    @tf.function
+    def step() -> None:
+        optimizer.apply([gradient * tf.ones(5)], [variable])
+
+    for _ in range(30):
+        step()
+        time.sleep(0.002 * hvd.rank())
+    optimizer.flush()
+    counters = rna_counters(optimizer._trepak.rounds.stream)
+    assert counters.gradients == 30 and counters.dropped == 0
+    contributed = exchange.gather(counters.contributed, "contributions")
+    total = sum(times * (rank + 1.0) for rank, times in enumerate(contributed))
+    np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
+
+
+@case
+def nobody_waits_for_a_slow_rank() -> None:
+    slow = 0.3
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.01), sync=trepak.RNA(choices=hvd.size())
+    )
+    step = trainer(model, optimizer)
+    step(*batch(0))
+    hvd.barrier()
+    began = time.monotonic()
+    last = hvd.size() - 1
+    for number in range(2 if hvd.rank() == last else 30):
+        if hvd.rank() == last:
+            time.sleep(slow)
+        step(*batch(number))
+    seconds = time.monotonic() - began
+    optimizer.flush()
+    check_equal_on_all_ranks(model)
+    assert hvd.rank() == last or seconds < 30 * slow / 3, seconds
+
+
+@case
+def gradients_that_are_not_finite_contribute_nothing() -> None:
+    variable = keras.Variable(np.zeros(3, "float32"))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.RNA())
+    optimizer.build([variable])
+    for value in (float("nan"), float("inf")):
+        if hvd.rank() == 0:
+            optimizer.apply([tf.fill([3], value)], [variable])
+    if hvd.rank() != 0:
+        optimizer.apply([tf.ones(3)], [variable])
+    optimizer.flush()
+    assert np.isfinite(variable.numpy()).all()
+    counters = rna_counters(optimizer._trepak.rounds.stream)
+    assert counters.not_finite == (2 if hvd.rank() == 0 else 0)
+    check_equal_on_all_ranks_of(variable)
+
+
+def check_equal_on_all_ranks_of(variable: Any) -> None:
+    everyone = exchange.gather(variable.numpy().tobytes().hex(), "a variable")
+    assert len(set(everyone)) == 1
+
+
+@case
+def wrong_use_is_explained() -> None:
+    first, second = (keras.Variable(np.zeros(2, "float32"), name=name) for name in ("a", "b"))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.RNA())
+    optimizer.build([first, second])
+    optimizer.apply([tf.ones(2), None], [first, second])
+    expect(
+        "the first step's 1 variables",
+        lambda: optimizer.apply([tf.ones(2), tf.ones(2)], [first, second]),
+    )
+    expect(
+        "not the gradients of a step",
+        lambda: optimizer.compute_gradients(lambda: tf.reduce_sum(first.value**2), [first]),
+    )
+    optimizer.flush()
+    other = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(1.0), sync=trepak.RNA(quorum=hvd.size() + 1)
+    )
+    expect("answers can't come from", lambda: other.apply([tf.ones(2)], [first]))
+
+
+def expect(message: str, call: Any) -> None:
+    try:
+        call()
+    except ValueError as error:
+        assert message in str(error), error
+    else:
+        raise AssertionError(f"nothing was raised that says {message!r}")

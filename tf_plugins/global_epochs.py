@@ -1,0 +1,43 @@
+"""Epochs for ranks that go at their own pace: so many samples of all of them together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from trepak.ops import sample_budget as native
+
+
+def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
+    """Returns a dataset whose epochs end on all ranks together.
+
+    An epoch lasts until the rounds that this rank has applied hold `samples`, of all ranks: a fast
+    rank takes more of them than a slow one, and nobody waits for a number of steps of its own. The
+    given dataset starts anew in each epoch, and whenever it ends, so it should shuffle. Where
+    gradients are reduced in every step (`sync=trepak.BSP()`), epochs of a given length need no such
+    wrapper, and this one never ends.
+
+    Args:
+        dataset: this rank's batches; each a tensor, or a nest of them, with samples in the first
+            dimension.
+        samples: of an epoch.
+
+    Raises:
+        ValueError: `samples` is not positive.
+    """
+    if samples < 1:
+        raise ValueError(f"an epoch must have at least one sample, got {samples}.")
+
+    def dealt(*batch: Any) -> Any:
+        size = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+        with tf.control_dependencies([native.deal(size)]):
+            copied = tf.nest.map_structure(tf.identity, batch)
+        return copied if len(copied) > 1 else copied[0]
+
+    def epoch(end: Any) -> tf.data.Dataset:
+        batches = dataset.repeat().take_while(lambda *batch: native.epoch_goes_on(end))
+        return batches.map(dealt)
+
+    begin = tf.data.Dataset.range(1).map(lambda _: native.end_of_epoch(samples))
+    return begin.flat_map(epoch)

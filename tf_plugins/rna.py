@@ -1,0 +1,55 @@
+"""RNA: rounds that start when a few ranks of many are ready (thesis, chapter 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.rna import RoundOptions
+from trepak.tf_plugins.rounds import Rounds, reject_combining
+from trepak.tf_plugins.sync import SyncModel
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.distributed_optimizer import Distribution
+
+
+@dataclass(frozen=True)
+class RNA(SyncModel):
+    """Randomized non-blocking allreduce: nobody's computation waits for anybody.
+
+    A round starts when the first of `choices` ranks, drawn anew for each round, has gradients. Who
+    has none contributes nothing, and what it is computing goes into a later round. The average of a
+    round is that of its contributors, applied at their share of the learning rate (section 5.1.3).
+
+    Attributes:
+        choices: ranks that are asked per round (section 5.1.2).
+        staleness: a gradient is dropped if more rounds were applied by others since it was begun.
+        quorum: of the ranks that are asked, how many must have gradients.
+        seed: of the draws.
+    """
+
+    choices: int = 2
+    staleness: int = 3
+    quorum: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for options that are wrong."""
+        self._options()
+
+    def _options(self) -> RoundOptions:
+        return RoundOptions(
+            choices=self.choices, quorum=self.quorum, seed=self.seed, staleness=self.staleness
+        )
+
+    def rounds(self, distribution: Distribution) -> Rounds:
+        """Returns the rounds of one optimizer; see `SyncModel.rounds`."""
+        return Rounds(distribution, self._options())
+
+    def combine(
+        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Raises ValueError: rounds have no gradients that belong to a step."""
+        raise reject_combining(self)

@@ -1,0 +1,169 @@
+"""Steps that end in rounds: gradients go out when they are there, rounds come in when they end.
+
+Every rank applies every round's average once, in the order of rounds, however many have ended since
+its last step. So all ranks that have applied as many rounds have the same weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, rna
+from trepak.horovod_ext.variables import key, tf_variable
+from trepak.ops import rna as native
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.sync import SyncModel
+
+
+class Rounds:
+    """What one distributed optimizer has of the rounds."""
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        options: rna.RoundOptions,
+        waits: bool = False,
+        scales_rate: bool = True,
+    ) -> None:
+        """Makes it; nothing runs before the first step.
+
+        Args:
+            distribution: of the optimizer.
+            options: of the rounds.
+            waits: a step waits until there is a round to apply.
+            scales_rate: a round with some ranks' gradients is applied at their share of the
+                learning rate; otherwise at their share of the gradient.
+        """
+        self._distribution = distribution
+        self._options = options
+        self._waits = waits
+        self._scales_rate = scales_rate
+        self.stream: int | None = None  # by which native code knows the rounds
+        self._variables: list[Any] = []
+        self._summed: list[Any] = []  # those that have gradients
+        self._dtype: Any = None
+        self._finish: Any = None  # drain(), compiled
+        # Steps of full participation so far: what a schedule of the learning rate sees.
+        self._progress: Any = None
+
+    def takes_part(self) -> bool:
+        """Tells whether there are other ranks."""
+        return self._distribution.reducer.takes_part()
+
+    def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Hands a step's gradients over, and applies the rounds that have ended.
+
+        Raises:
+            ValueError: gradients of other variables than in the first step, or of local ones.
+        """
+        summed = self._start(grads, variables)
+        native.write_gradients(self.stream, summed)
+        if self._waits:
+            native.await_round(self.stream)
+        self._apply_finished(optimizer)
+
+    def drain(self, optimizer: Any) -> None:
+        """Waits until all ranks do, and applies what has not been; a collective call."""
+        if self.stream is None:
+            return
+        if self._finish is None:
+            self._finish = tf.function(lambda: self._drain(optimizer), autograph=False)
+        with tf.init_scope():
+            self._finish()
+
+    def _drain(self, optimizer: Any) -> None:
+        native.drain_rna(self.stream)
+        self._apply_finished(optimizer)
+
+    def _start(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns the gradients that a round sums; the first time, starts the rounds."""
+        local = [v for v in variables if self._distribution.reducer.is_local(v)]
+        if local:
+            raise ValueError(
+                f"variable {local[0].path} is local to each rank, but rounds sum the gradients of "
+                "all variables: give it an optimizer of its own."
+            )
+        self._distribution.reducer.agree(grads, variables)
+        summed = [v for grad, v in zip(grads, variables, strict=True) if grad is not None]
+        if self.stream is None:
+            self._variables, self._summed = list(variables), summed
+            wide = any(tf.as_dtype(v.dtype) == tf.float64 for v in summed)
+            self._dtype = tf.float64 if wide else tf.float32
+            self.stream = rna.start(self._options, self._dtype, self._shapes())
+            with tf.init_scope():
+                self._progress = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+        elif [*map(key, summed)] != [*map(key, self._summed)]:
+            raise ValueError(
+                f"rounds sum the gradients of the first step's {len(self._summed)} variables; now "
+                f"there are gradients for {len(summed)}, or for others. Give them an optimizer of "
+                "their own."
+            )
+        dense = [tf.convert_to_tensor(grad) for grad in grads if grad is not None]
+        return [tf.cast(grad, self._dtype) for grad in dense]
+
+    def _shapes(self) -> list[Any]:
+        return [tf_variable(variable).shape for variable in self._summed]
+
+    def _apply_finished(self, optimizer: Any) -> None:
+        finished = native.finished_rounds(self.stream)
+        _repeat(finished, lambda: self._apply_one(optimizer))
+
+    def _apply_one(self, optimizer: Any) -> None:
+        read = native.read_round(self.stream, self._dtype, self._shapes())
+        share = tf.cast(read.contributors, tf.float64) / basics.size()
+        means = read.gradients
+        if not self._scales_rate:
+            means = [grad * tf.cast(share, grad.dtype) for grad in means]
+        mean = {
+            key(variable): tf.cast(grad, variable.dtype)
+            for grad, variable in zip(means, self._summed, strict=True)
+        }
+        grads = [mean.get(key(variable)) for variable in self._variables]
+        with self._at_share(optimizer, share) if self._scales_rate else contextlib.nullcontext():
+            optimizer._apply_plainly(grads, self._variables)
+
+    @contextlib.contextmanager
+    def _at_share(self, optimizer: Any, share: Any) -> Iterator[None]:
+        """Has the optimizer see a share of the learning rate; schedules go on by as much."""
+        rate = optimizer._learning_rate
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            now = rate(tf.cast(tf.floor(self._progress), tf.int64))
+        else:
+            now = optimizer.learning_rate
+        now = tf.convert_to_tensor(now)
+        self._distribution.learning_rate = now * tf.cast(share, now.dtype)
+        try:
+            yield
+        finally:
+            self._distribution.learning_rate = None
+            self._progress.assign_add(share)
+
+
+def reject_combining(sync: SyncModel) -> ValueError:
+    """Returns the error for whoever wants the gradients of one step."""
+    return ValueError(
+        f"{type(sync).__name__} applies rounds, not the gradients of a step: leave out "
+        "compute_gradients() and gradient_accumulation_steps (backward_passes_per_step does the "
+        "latter)."
+    )
+
+
+def _repeat(times: Any, then: Callable[[], None]) -> None:
+    """Runs a block of side effects so many times; an int32 scalar."""
+    if tf.executing_eagerly():
+        for _ in range(int(times)):
+            then()
+        return
+
+    def body(left: Any) -> Any:
+        then()
+        return (left - 1,)
+
+    tf.while_loop(lambda left: left > 0, body, (times,), parallel_iterations=1)
