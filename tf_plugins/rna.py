@@ -31,7 +31,7 @@ class RNA(SyncModel):
     """
 
     choices: int = 2
-    staleness: int = 3
+    staleness: int = 8
     quorum: int = 1
     seed: int = 0
 

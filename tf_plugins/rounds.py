@@ -61,9 +61,10 @@ class Rounds:
         """Hands a step's gradients over, and applies the rounds that have ended.
 
         Raises:
-            ValueError: gradients of other variables than in the first step, or of local ones.
+            ValueError: gradients of other variables than in the first step, or of local ones, or of
+                a scaled loss.
         """
-        summed = self._start(grads, variables)
+        summed = self._start(optimizer, grads, variables)
         native.write_gradients(self.stream, summed)
         if self._waits:
             native.await_round(self.stream)
@@ -82,8 +83,16 @@ class Rounds:
         native.drain_rna(self.stream)
         self._apply_finished(optimizer)
 
-    def _start(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def _start(
+        self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
         """Returns the gradients that a round sums; the first time, starts the rounds."""
+        if hasattr(optimizer, "inner_optimizer"):
+            raise ValueError(
+                "rounds mix gradients of several steps, so a loss scale that changes from step to "
+                "step can't be taken out again: use bfloat16 instead of float16 (mixed_bfloat16), "
+                "or no LossScaleOptimizer."
+            )
         local = [v for v in variables if self._distribution.reducer.is_local(v)]
         if local:
             raise ValueError(

@@ -172,6 +172,97 @@ bool IsReady(const std::future<Status>& future, milliseconds patience = kDeadlin
   return future.wait_for(patience) == std::future_status::ready;
 }
 
+// A controller that starts rounds when the test says so.
+class ScriptedController : public Endpoint {
+ public:
+  using Endpoint::Endpoint;
+  ~ScriptedController() override { Stop(); }
+
+  void Go() {
+    Message go;
+    go.header.kind = MessageKind::kGo;
+    go.header.round = round_++;
+    Broadcast(go);
+  }
+
+ protected:
+  Status Handle(Message) override { return OkStatus(); }
+  Status Tick(Clock::time_point) override { return OkStatus(); }
+  void Failed(const Status&) override {}
+
+ private:
+  uint64_t round_ = 0;
+};
+
+// Figure 5.1 of the thesis: w0 is always the initiator. In round 0 w1 is not ready; to round 1 it
+// brings two gradients, of x_0 and of x_1; in round 2 both are ready. The learning rate is 1, and a
+// gradient is its rank's number and step as digits, so that sums show what is in them.
+TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
+  FakeNetwork network;
+  Allreduce allreduce(2);
+  const std::vector<std::string> addresses = {"worker 0", "worker 1"};
+  std::vector<std::unique_ptr<RnaWorker>> workers;
+  RnaWorker::Rules rules;
+  rules.elements = 1;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    workers.push_back(std::make_unique<RnaWorker>(Endpoint::Options{rank, 2, kDeadline}, rules, 0,
+                                                  std::make_shared<SharedReducer>(&allreduce),
+                                                  std::make_shared<ErrorLatch>()));
+    workers[rank]->Attach(network.Make(addresses[rank], workers[rank].get()));
+  }
+  ScriptedController controller({0, 2, kDeadline}, std::make_shared<ErrorLatch>());
+  controller.Attach(network.Make("controller", &controller));
+  ASSERT_TRUE(controller.Connect(addresses, {0}).ok());
+  for (auto& worker : workers) {
+    ASSERT_TRUE(worker->Connect({"controller"}, {0}).ok());
+  }
+  const auto write = [&](uint32_t rank, float value) {
+    Payload gradient = Payload::Allocate(sizeof(float));
+    *static_cast<float*>(gradient.mutable_data()) = value;
+    ASSERT_TRUE(workers[rank]->Write(std::move(gradient), 1).ok());
+  };
+  const auto read = [&](uint32_t rank) {
+    RnaWorker::Round round;
+    const auto end = std::chrono::steady_clock::now() + kDeadline;
+    while (workers[rank]->finished() == 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    EXPECT_TRUE(workers[rank]->Read(&round).ok());
+    return round;
+  };
+
+  write(0, 1);  // of x_0
+  controller.Go();
+  RnaWorker::Round round = read(0);
+  EXPECT_EQ(round.contributors, 1.0);
+  EXPECT_EQ(ValueOf(round), 1.0f);
+
+  write(1, 10);  // of x_0: w1 has not read the first round when it begins this step
+  EXPECT_EQ(ValueOf(read(1)), 1.0f);
+  write(1, 40);  // of x_1
+  write(0, 2);   // of x_1
+  controller.Go();
+  for (const uint32_t rank : {0u, 1u}) {
+    round = read(rank);
+    EXPECT_EQ(round.contributors, 2.0);
+    EXPECT_FLOAT_EQ(ValueOf(round), 2.0f + (1 * 10.0f + 2 * 40.0f) / 3);
+  }
+
+  write(1, 70);
+  write(0, 3);
+  controller.Go();
+  for (const uint32_t rank : {0u, 1u}) {
+    round = read(rank);
+    EXPECT_EQ(round.contributors, 2.0);
+    EXPECT_EQ(ValueOf(round), 73.0f);
+  }
+  EXPECT_EQ(workers[1]->counters().contributed, 2u);
+  EXPECT_EQ(workers[1]->counters().gradients, 3u);
+  for (auto& worker : workers) {
+    worker->Cancel(CancelledError("the test is over"));
+  }
+}
+
 TEST(RnaWorkerTest, OneRankStartsTheRoundOfAll) {
   Job job(3, Rules(3));
   ASSERT_TRUE(job.Write(1, 5.0f, 32).ok());

@@ -132,6 +132,57 @@ def each_contribution_counts_for_its_share() -> None:
 
 
 @case
+def eager_sgd_counts_every_gradient() -> None:
+    rate, gradient, steps = 0.25, float(hvd.rank() + 1), 10 + 10 * hvd.rank()
+    for mode in ("majority", "solo"):
+        variable = keras.Variable(np.zeros(5, "float32"))
+        optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(rate), sync=trepak.EagerSGD(mode, seed=2)
+        )
+        optimizer.build([variable])
+
+        @tf.function
+        def step(optimizer: Any = optimizer, variable: Any = variable) -> None:
+            optimizer.apply([gradient * tf.ones(5)], [variable])
+
+        for _ in range(steps):
+            step()
+        optimizer.flush()
+        total = sum((10 + 10 * rank) * (rank + 1.0) for rank in range(hvd.size()))
+        np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
+
+
+@case
+def epochs_are_of_all_ranks_together() -> None:
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.RNA(seed=4))
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    x, y = (np.concatenate(parts) for parts in zip(*(batch(i) for i in range(4)), strict=True))
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(32).batch(8)
+    pause = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda number, logs: time.sleep(0.02 * hvd.rank())
+    )
+    rounds = []
+    look = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: rounds.append(int(optimizer.iterations))
+    )
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), pause, look]
+    model.fit(
+        trepak.global_epochs(dataset, samples=400),
+        epochs=3,
+        validation_data=(x, y),
+        callbacks=callbacks,
+        verbose=0,
+    )
+    check_equal_on_all_ranks(model)
+    assert len(rounds) == 3
+    assert all(theirs == rounds for theirs in exchange.gather(rounds, "rounds")), rounds
+    counted = exchange.gather(rna_counters(optimizer._trepak.rounds.stream).gradients, "gradients")
+    assert 3 * 400 / 8 <= sum(counted) <= 3 * 400 / 8 + 6 * hvd.size(), counted
+
+
+@case
 def nobody_waits_for_a_slow_rank() -> None:
     slow = 0.3
     keras.utils.set_random_seed(3)
