@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, rna
+from trepak.horovod_ext import basics, rna, step_probe
 from trepak.horovod_ext.variables import key, tf_variable
 from trepak.ops import rna as native
 
@@ -64,10 +64,11 @@ class Rounds:
             ValueError: gradients of other variables than in the first step, or of local ones, or of
                 a scaled loss.
         """
-        summed = self._start(optimizer, grads, variables)
+        summed, ready = step_probe.mark_ready(self._start(optimizer, grads, variables))
         native.write_gradients(self.stream, summed)
         if self._waits:
             native.await_round(self.stream)
+        step_probe.mark_done([], ready)
         self._apply_finished(optimizer)
 
     def drain(self, optimizer: Any) -> None:
