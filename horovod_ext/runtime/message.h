@@ -35,6 +35,9 @@ enum class MessageKind : uint8_t {
   kGo = 14,       // the round starts
   kDrain = 15,    // the sender computes no more until all ranks have said so
   kDrained = 16,  // all have: `round` is the first one that has not been
+  // Between AD-PSGD's peers; see adpsgd_peer.h.
+  kAverage = 17,   // the sender's parameters, to be averaged with the receiver's
+  kAveraged = 18,  // the receiver's, as they were before
 };
 
 enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };
