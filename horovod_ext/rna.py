@@ -11,6 +11,7 @@ from trepak.horovod_ext import basics, config, exchange, flows
 from trepak.ops import rna as native
 
 _streams: set[int] = set()  # that run
+_next_stream = 0  # none is used twice: an optimizer of a job before must not meet another's rounds
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
         ValueError: more answers are wanted than there are ranks, or the job is elastic.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
+    global _next_stream
     rank, size = basics.rank(), basics.size()
     if options.quorum > size:
         raise ValueError(f"quorum={options.quorum} answers can't come from {size} ranks.")
@@ -63,7 +65,8 @@ def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
         raise ValueError(
             "RNA needs ranks that stay: start the job without --min-np and a discovery script."
         )
-    stream = max(exchange.gather(max(_streams, default=-1) + 1, "the number of the rounds"))
+    stream = max(exchange.gather(_next_stream, "the number of the rounds"))
+    _next_stream = stream + 1
     worker, controller = native.start_rna(
         native.RnaOptions(
             stream=stream,
@@ -86,6 +89,7 @@ def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
     atexit.register(_end)
     addresses = exchange.gather([worker, controller], "the addresses of RNA")
     native.connect_rna(stream, addresses[0][1], [theirs for theirs, _ in addresses])
+    exchange.gather(None, "that all flows of RNA are open")
     return stream
 
 

@@ -7,6 +7,7 @@
 
 #include "horovod_ext/runtime/message.h"
 #include "horovod_ext/runtime/payload.h"
+#include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace trepak {

@@ -67,10 +67,12 @@ class RnaRound(NamedTuple):
     Attributes:
         gradients: the mean over the ranks that brought one, for each variable.
         contributors: how many these are; int32, [].
+        rate: the mean of their learning rates; float32, [].
     """
 
     gradients: list[Any]
     contributors: Any
+    rate: Any
 
 
 class RnaCounters(NamedTuple):
@@ -166,18 +168,19 @@ def stop_rna(stream: int, patience_seconds: float = 0.0) -> None:
         load().trepak_rna_stop(stream=stream, patience_milliseconds=round(1000 * patience_seconds))
 
 
-def write_gradients(stream: int, gradients: Sequence[Any]) -> Any:
+def write_gradients(stream: int, gradients: Sequence[Any], rate: Any) -> Any:
     """Hands the gradients of what this rank was dealt over, without waiting.
 
     Args:
         stream: the optimizer's number.
         gradients: tensors of the dtype and shapes that `start_rna` was given. If one of them is not
             finite, the step contributes nothing.
+        rate: the learning rate with which they are to be applied; float32, [].
 
     Raises:
         HorovodInternalError: RNA has failed.
     """
-    return load().trepak_rna_write(list(gradients), stream=stream)
+    return load().trepak_rna_write(list(gradients), rate, stream=stream)
 
 
 def await_round(stream: int) -> Any:
@@ -217,7 +220,7 @@ def read_round(stream: int, dtype: Any, shapes: Sequence[Any]) -> RnaRound:
     made = load().trepak_rna_read(
         num_gradients=len(shapes), T=dtype, shapes=list(shapes), stream=stream
     )
-    return RnaRound(list(made.gradients), made.contributors)
+    return RnaRound(list(made.gradients), made.contributors, made.rate)
 
 
 def rna_counters(stream: int) -> RnaCounters:

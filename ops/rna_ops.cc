@@ -14,6 +14,7 @@
 #include "horovod_ext/runtime/sample_budget.h"
 #include "horovod_ext/runtime/summation.h"
 #include "ops/engine_ops.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -23,12 +24,13 @@ namespace {
 
 REGISTER_OP("TrepakRnaWrite")
     .Input("gradients: num_gradients * T")
+    .Input("rate: float")
     .Attr("num_gradients: int >= 1")
     .Attr("T: {float, double}")
     .Attr("stream: int")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
-    .Doc("Hands the gradients of what this rank was dealt over; does not wait.");
+    .Doc("Hands over the gradients of what this rank was dealt, and their rate; does not wait.");
 
 REGISTER_OP("TrepakRnaAwait")
     .Attr("stream: int")
@@ -52,6 +54,7 @@ REGISTER_OP("TrepakRnaFinished")
 REGISTER_OP("TrepakRnaRead")
     .Output("gradients: num_gradients * T")
     .Output("contributors: int32")
+    .Output("rate: float")
     .Attr("num_gradients: int >= 1")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
@@ -65,7 +68,9 @@ REGISTER_OP("TrepakRnaRead")
         TF_RETURN_IF_ERROR(context->MakeShapeFromPartialTensorShape(shapes[i], &shape));
         context->set_output(static_cast<int>(i), shape);
       }
-      context->set_output(context->num_outputs() - 1, context->Scalar());
+      for (const int scalar : {1, 2}) {
+        context->set_output(context->num_outputs() - scalar, context->Scalar());
+      }
       return absl::OkStatus();
     })
     .Doc(R"doc(
@@ -73,6 +78,7 @@ Returns the oldest round that has finished and was not read, and counts its samp
 
 gradients: the mean over the ranks that brought one.
 contributors: how many these are.
+rate: the mean of their learning rates.
 )doc");
 
 // Copies floating point numbers; returns whether all are finite. The bits of the exponent are all
@@ -97,21 +103,23 @@ class RnaWriteOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()));
-    const int count = context->num_inputs();
-    const uint64_t samples = SampleBudget::Global().TakeDealt();
+    const int count = context->num_inputs() - 1;
     Layout layout(context->input(0).dtype());
     std::vector<size_t> offsets;
     for (int i = 0; i < count; ++i) {
       offsets.push_back(layout.Place(context->input(i).NumElements()));
     }
-    Payload gradient = Payload::Allocate(layout.bytes());
+    Payload values = Payload::Allocate(layout.bytes());
     bool finite = true;
     for (int i = 0; i < count; ++i) {
       const size_t end = i + 1 < count ? offsets[i + 1] : layout.bytes();
-      finite &= Copy(context->input(i), offsets[i], end, &gradient);
+      finite &= Copy(context->input(i), offsets[i], end, &values);
     }
-    OP_REQUIRES_OK(context, ToFlowError(finite ? worker->Write(std::move(gradient), samples)
-                                               : worker->WriteNothing(samples)));
+    Gradient gradient;
+    gradient.values = finite ? std::move(values) : Payload();
+    gradient.samples = SampleBudget::Global().TakeDealt();
+    gradient.rate = context->input(count).scalar<float>()();
+    OP_REQUIRES_OK(context, ToFlowError(worker->Write(std::move(gradient))));
   }
 
  private:
@@ -207,8 +215,11 @@ class RnaReadOp : public RnaOp {
       context->set_output(output++, TensorOf(type_, shape, round.sum.Part(offset, bytes)));
     }
     tensorflow::Tensor* contributors = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(output, {}, &contributors));
+    OP_REQUIRES_OK(context, context->allocate_output(output++, {}, &contributors));
     contributors->scalar<int32_t>()() = static_cast<int32_t>(round.contributors);
+    tensorflow::Tensor* rate = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(output, {}, &rate));
+    rate->scalar<float>()() = static_cast<float>(round.rate);
     SampleBudget::Global().Count(static_cast<uint64_t>(round.samples));
   }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from trepak.ops.loader import load
 
-__all__ = ["deal", "end_of_epoch", "epoch_goes_on"]
+__all__ = ["count_dealt", "deal", "end_of_epoch", "epoch_goes_on"]
 
 
 def end_of_epoch(samples: int) -> Any:
@@ -21,6 +21,11 @@ def epoch_goes_on(end: Any) -> Any:
         end: what `end_of_epoch` returned.
     """
     return load().trepak_epoch_goes_on(end)
+
+
+def count_dealt() -> Any:
+    """Counts what this rank was dealt: for a job of one rank, which has no rounds."""
+    return load().trepak_count_dealt()
 
 
 def deal(samples: Any) -> Any:

@@ -23,6 +23,11 @@ REGISTER_OP("TrepakEpochGoesOn")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("Says whether the ranks have not yet taken so many samples together.");
 
+REGISTER_OP("TrepakCountDealt")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Counts what this rank was dealt: for a job of one rank, which has no rounds.");
+
 REGISTER_OP("TrepakDeal")
     .Input("samples: int64")
     .SetIsStateful()
@@ -66,6 +71,15 @@ class DealOp : public tensorflow::OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TrepakEndOfEpoch").Device(tensorflow::DEVICE_CPU), EndOfEpochOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakEpochGoesOn").Device(tensorflow::DEVICE_CPU), EpochGoesOnOp);
+class CountDealtOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext*) override {
+    SampleBudget::Global().Count(SampleBudget::Global().TakeDealt());
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakCountDealt").Device(tensorflow::DEVICE_CPU), CountDealtOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakDeal").Device(tensorflow::DEVICE_CPU), DealOp);
 
 }  // namespace

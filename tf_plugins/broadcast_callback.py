@@ -11,7 +11,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import check_agreement, key
-from trepak.tf_plugins.distributed_optimizer import is_distributed
+from trepak.tf_plugins.distributed_optimizer import flush, is_distributed, optimizers_of
 from trepak.tf_plugins.epoch_limit import EpochLimit, in_lockstep
 from trepak.tf_plugins.state_average import average_state
 
@@ -51,6 +51,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._limit = EpochLimit()
         self._state_is_averaged = False
         self._first_epoch = True
+        self._in_training = False
         single = isinstance(local_variables, keras.Variable | tf.Variable)
         for variable in [local_variables] if single else local_variables or []:
             self.register_local_var(variable)
@@ -68,7 +69,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Copies the weights and agrees on the steps."""
         self._state_is_averaged = False
-        self._first_epoch = True
+        self._first_epoch = self._in_training = True
         self._check_optimizer()
         if self._is_complete():
             self._broadcast()
@@ -87,12 +88,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._first_epoch = False
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Applies what waits in the optimizer."""
-        self._flush()
+        """Applies what waits in the optimizer, and averages the state, where ranks differ."""
+        if self._in_training and self._goes_at_own_pace():
+            self._average()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Checks that all ranks have ended their training."""
-        self._flush()
+        flush(self.model)
+        self._in_training = False
         if not self._first_epoch:
             self._check_that_all_go_on(False)
 
@@ -102,6 +105,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Copies the weights of a model that was not built before; ends an epoch that must end."""
+        if not self.broadcast_done:
+            flush(self.model)  # ranks may have applied different numbers of rounds
         self._broadcast()
         self._limit.after_batch(self.model, batch)
         steps = self._limit.batches or self.params.get("steps")
@@ -111,26 +116,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Averages the state if nothing has yet; lets training go on into the next epoch."""
         self._limit.after_epoch(self.model)
-        self._flush()
         self._average()
 
-    def _optimizers(self) -> list[Any]:
-        """Returns the compiled optimizer, and those that a train_step of the model's own uses."""
-        mine = [v for v in vars(self.model).values() if isinstance(v, keras.optimizers.Optimizer)]
-        return list({id(optimizer): optimizer for optimizer in mine}.values())
-
-    def _distributed(self) -> list[Any]:
-        return [optimizer for optimizer in self._optimizers() if is_distributed(optimizer)]
-
-    def _flush(self) -> None:
-        for optimizer in self._distributed():
-            optimizer.flush()
-
     def _goes_at_own_pace(self) -> bool:
-        return any(optimizer._trepak.rounds is not None for optimizer in self._distributed())
+        distributed = filter(is_distributed, optimizers_of(self.model))
+        return any(optimizer._trepak.rounds is not None for optimizer in distributed)
 
     def _check_optimizer(self) -> None:
-        optimizers = self._optimizers()
+        optimizers = optimizers_of(self.model)
         if basics.size() > 1 and optimizers and not any(map(is_distributed, optimizers)):
             warnings.warn(
                 "the model's optimizer is not distributed: every rank trains for itself. Wrap it: "
@@ -150,7 +143,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if is_distributed(compiled) and not compiled.built:
             compiled.build(self.model.trainable_variables)
         weights = [v for v in self.model.weights if key(v) not in self._local]
-        state = [v for optimizer in self._optimizers() for v in optimizer.variables]
+        state = [v for optimizer in optimizers_of(self.model) for v in optimizer.variables]
         check_agreement(weights, "the variables of the model", unnamed=state)
         shared = weights + [v for v in state if key(v) not in self._local]
         with tf.device(self.device):
@@ -197,6 +190,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         return True
 
     def _average(self) -> None:
+        flush(self.model)  # before any exchange: ranks that still train may need this one's gradients
         if not self._state_is_averaged:
             local = [v for v in self.model.weights if key(v) in self._local]
             average_state(self.model, local_variables=local)

@@ -121,9 +121,8 @@ class DistributedMixin:
             self._trepak.rounds.drain(self)
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
-        rounds = self._trepak.rounds
-        if rounds is not None and rounds.takes_part():
-            rounds.step(self, grads, variables)
+        if self._trepak.rounds is not None:
+            self._trepak.rounds.step(self, grads, variables)
             return
         if self._trepak.overlap.takes(grads, variables):
             self._trepak.overlap.push(self, grads, variables)
@@ -139,7 +138,8 @@ class DistributedMixin:
         return bool(getattr(self, "gradient_accumulation_steps", None))
 
     def _skip_step(self) -> None:
-        self._iterations.assign_add(1)  # type: ignore[attr-defined]
+        if self._trepak.rounds is None:  # these count rounds, which are the same on all ranks
+            self._iterations.assign_add(1)  # type: ignore[attr-defined]
 
     # With `gradient_accumulation_steps`, Keras sums gradients inside apply() and clips the mean in
     # the pass that ends a step, and only there: that is where the one reduction belongs.
@@ -166,7 +166,7 @@ class DistributedMixin:
             return self._trepak.iterations
         passes = super().iterations  # type: ignore[misc]
         accumulator = self._trepak.accumulator
-        if accumulator is not None and accumulator.ending_step:
+        if self._trepak.rounds is None and accumulator is not None and accumulator.ending_step:
             return keras.ops.floor_divide(passes, accumulator.passes)
         return passes
 
@@ -229,6 +229,18 @@ def _here(variables: Sequence[Any]) -> Any:
 def is_distributed(optimizer: Any) -> bool:
     """Tells whether an optimizer, or the one inside a LossScaleOptimizer, is distributed."""
     return isinstance(optimizer, DistributedMixin)
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Returns a model's compiled optimizer, and those that a train_step of its own uses."""
+    mine = [v for v in vars(model).values() if isinstance(v, keras.optimizers.Optimizer)]
+    return list({id(optimizer): optimizer for optimizer in mine}.values())
+
+
+def flush(model: Any) -> None:
+    """Applies what waits in a model's optimizers; a collective call."""
+    for optimizer in filter(is_distributed, optimizers_of(model)):
+        optimizer.flush()
 
 
 def distributed_class(cls: type, distribution: Distribution, mixin: type) -> type:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from trepak.horovod_ext import exchange
+from trepak.tf_plugins.distributed_optimizer import flush
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -42,6 +43,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             return
         if not self._train_counts:
             self._train_counts = self._counts()
+        flush(self.model)  # before any exchange: ranks that still train may need this one's gradients
         mine = {name: [float(v), self._count(name)] for name, v in logs.items() if _is_number(v)}
         everyone = exchange.gather(mine, "metrics")
         for name in mine:

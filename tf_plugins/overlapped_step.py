@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext.variables import tf_variable
+from trepak.tf_plugins.tracing import if_true
 
 if TYPE_CHECKING:
     from trepak.tf_plugins.distributed_optimizer import Distribution
@@ -138,8 +139,8 @@ class OverlappedStep:
         rate = tf.identity(self._rate_variable(optimizer))
         with self._applying(optimizer, iterations, rate):
             for index, variable in enumerate(variables):
-                _if(pending[index], functools.partial(self._apply_one, optimizer, variable))
-        _if(tf.reduce_any(pending), lambda: optimizer._iterations.assign_add(1))
+                if_true(pending[index], functools.partial(self._apply_one, optimizer, variable))
+        if_true(tf.reduce_any(pending), lambda: optimizer._iterations.assign_add(1))
 
     def _apply_one(self, optimizer: Any, variable: Any) -> None:
         optimizer._apply_plainly([self._distribution.reducer.deliver(variable)], [variable])
@@ -183,17 +184,3 @@ def _is_own(classes: Sequence[type], name: str) -> bool:
     """Tells whether one of these optimizer classes replaces a method of Keras' Optimizer."""
     method = next(vars(cls)[name] for cls in classes if name in vars(cls))
     return method is not getattr(keras.optimizers.Optimizer, name)
-
-
-def _if(condition: Any, then: Callable[[], Any]) -> None:
-    """Runs a block of side effects if a bool scalar is true when it comes to that."""
-    if tf.executing_eagerly():
-        if condition:
-            then()
-        return
-
-    def branch() -> Any:
-        then()
-        return tf.constant(True)
-
-    tf.cond(condition, branch, lambda: tf.constant(False))

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, rna, step_probe
+from trepak.horovod_ext import basics, collectives, rna, step_probe
 from trepak.horovod_ext.variables import key, tf_variable
 from trepak.ops import rna as native
+from trepak.ops import sample_budget
+from trepak.tf_plugins.tracing import if_true, reject_xla
 
 if TYPE_CHECKING:
     from trepak.tf_plugins.distributed_optimizer import Distribution
@@ -40,7 +42,11 @@ class Rounds:
             waits: a step waits until there is a round to apply.
             scales_rate: a round with some ranks' gradients is applied at their share of the
                 learning rate; otherwise at their share of the gradient.
+
+        Raises:
+            ValueError: the optimizer's other options don't go with rounds.
         """
+        _check(distribution)
         self._distribution = distribution
         self._options = options
         self._waits = waits
@@ -53,10 +59,6 @@ class Rounds:
         # Steps of full participation so far: what a schedule of the learning rate sees.
         self._progress: Any = None
 
-    def takes_part(self) -> bool:
-        """Tells whether there are other ranks."""
-        return self._distribution.reducer.takes_part()
-
     def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Hands a step's gradients over, and applies the rounds that have ended.
 
@@ -64,8 +66,13 @@ class Rounds:
             ValueError: gradients of other variables than in the first step, or of local ones, or of
                 a scaled loss.
         """
+        if not self._distribution.reducer.takes_part():
+            optimizer._apply_plainly(list(grads), list(variables))
+            sample_budget.count_dealt()
+            return
+        reject_xla()
         summed, ready = step_probe.mark_ready(self._start(optimizer, grads, variables))
-        native.write_gradients(self.stream, summed)
+        native.write_gradients(self.stream, summed, self._rate(optimizer))
         if self._waits:
             native.await_round(self.stream)
         step_probe.mark_done([], ready)
@@ -108,7 +115,9 @@ class Rounds:
             self._dtype = tf.float64 if wide else tf.float32
             self.stream = rna.start(self._options, self._dtype, self._shapes())
             with tf.init_scope():
-                self._progress = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+                self._progress = tf.Variable(
+                    tf.cast(optimizer._iterations, tf.float64), trainable=False
+                )
         elif [*map(key, summed)] != [*map(key, self._summed)]:
             raise ValueError(
                 f"rounds sum the gradients of the first step's {len(self._summed)} variables; now "
@@ -121,39 +130,66 @@ class Rounds:
     def _shapes(self) -> list[Any]:
         return [tf_variable(variable).shape for variable in self._summed]
 
+    def _rate(self, optimizer: Any) -> Any:
+        """Returns this rank's learning rate of now; a schedule sees steps of full participation.
+
+        It travels with the gradient: a round is applied with the mean of its contributors' rates,
+        so that all ranks apply it alike, whatever a callback has set on one of them meanwhile.
+        """
+        rate = optimizer._learning_rate
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            return tf.cast(rate(tf.cast(tf.floor(self._progress), tf.int64)), tf.float32)
+        return tf.cast(optimizer.learning_rate, tf.float32)
+
     def _apply_finished(self, optimizer: Any) -> None:
         finished = native.finished_rounds(self.stream)
         _repeat(finished, lambda: self._apply_one(optimizer))
 
     def _apply_one(self, optimizer: Any) -> None:
         read = native.read_round(self.stream, self._dtype, self._shapes())
-        share = tf.cast(read.contributors, tf.float64) / basics.size()
+
+        def apply() -> None:
+            share = tf.cast(read.contributors, tf.float32) / basics.size()
+            self._progress.assign_add(tf.cast(share, tf.float64))
+            with self._at_rate(read.rate * share if self._scales_rate else read.rate):
+                optimizer._apply_plainly(self._means(read, share), self._variables)
+
+        # Nobody contributes where the gradients of all that were ready are not finite.
+        if_true(read.contributors > 0, apply)
+
+    def _means(self, read: native.RnaRound, share: Any) -> list[Any]:
+        """Returns a gradient for each variable of the optimizer; None where there is none."""
         means = read.gradients
         if not self._scales_rate:
             means = [grad * tf.cast(share, grad.dtype) for grad in means]
-        mean = {
+        by_variable = {
             key(variable): tf.cast(grad, variable.dtype)
             for grad, variable in zip(means, self._summed, strict=True)
         }
-        grads = [mean.get(key(variable)) for variable in self._variables]
-        with self._at_share(optimizer, share) if self._scales_rate else contextlib.nullcontext():
-            optimizer._apply_plainly(grads, self._variables)
+        return [by_variable.get(key(variable)) for variable in self._variables]
 
     @contextlib.contextmanager
-    def _at_share(self, optimizer: Any, share: Any) -> Iterator[None]:
-        """Has the optimizer see a share of the learning rate; schedules go on by as much."""
-        rate = optimizer._learning_rate
-        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            now = rate(tf.cast(tf.floor(self._progress), tf.int64))
-        else:
-            now = optimizer.learning_rate
-        now = tf.convert_to_tensor(now)
-        self._distribution.learning_rate = now * tf.cast(share, now.dtype)
+    def _at_rate(self, rate: Any) -> Iterator[None]:
+        """Has the optimizer see another learning rate."""
+        self._distribution.learning_rate = rate
         try:
             yield
         finally:
             self._distribution.learning_rate = None
-            self._progress.assign_add(share)
+
+
+def _check(distribution: Distribution) -> None:
+    options = distribution.reducer.options
+    reasons = {
+        "op must be Average": options.op != collectives.Average,
+        "transport= carries the gradients of bulk synchronous steps": options.transport is not None,
+        "compression is not for them": options.compression is not collectives.Compression.none,
+        "they have no predivide factor": options.gradient_predivide_factor != 1.0,
+        "they are of all ranks, not of a process set": options.process_set.process_set_id != 0,
+    }
+    reason = next((reason for reason, holds in reasons.items() if holds), None)
+    if reason is not None:
+        raise ValueError(f"sync={type(distribution.sync).__name__}() works in rounds: {reason}.")
 
 
 def reject_combining(sync: SyncModel) -> ValueError:

@@ -53,3 +53,17 @@ def reject_xla() -> None:
             "Horovod's collectives. Pass jit_compile=False to model.compile(), or leave "
             "jit_compile off the tf.function that calls the optimizer."
         )
+
+
+def if_true(condition: Any, then: Callable[[], Any]) -> None:
+    """Runs a block of side effects if a bool scalar is true when it comes to that."""
+    if tf.executing_eagerly():
+        if condition:
+            then()
+        return
+
+    def branch() -> Any:
+        then()
+        return tf.constant(True)
+
+    tf.cond(condition, branch, lambda: tf.constant(False))

@@ -127,9 +127,10 @@ Status AdpsgdPeer::Handle(Message message) {
 }
 
 void AdpsgdPeer::Settle(Callback callback) {
-  const Status status = error();
+  Status status;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    status = error();
     if (status.ok() && sent_.size() != 0) {
       settling_.push_back(std::move(callback));
       return;

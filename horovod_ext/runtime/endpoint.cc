@@ -112,13 +112,19 @@ void Endpoint::OnTick() {
 
 void Endpoint::Fail(const Status& status) {
   // The others' failures are consequences of the first one, which is what everybody should see.
-  if (errors_->Latch(status) && connected_.load(std::memory_order_acquire)) {
+  if (errors_->Latch(status)) {
+    TellOfFailure(status);
+  }
+  Park(error());
+}
+
+void Endpoint::TellOfFailure(const Status& status) {
+  if (connected_.load(std::memory_order_acquire)) {
     Message abort;
     abort.header.kind = MessageKind::kAbort;
     abort.payload = TextPayload(status.message());
     channels_.Broadcast(abort);
   }
-  Park(error());
 }
 
 void Endpoint::Park(const Status& status) {

@@ -75,6 +75,9 @@ class Endpoint : public Transport::Receiver {
   // Parks a failure and tells everybody. From any thread.
   void Fail(const Status& status);
 
+  // Tells all peers of a failure, as the first endpoint that fails does by itself.
+  void TellOfFailure(const Status& status);
+
   // Parks a failure that is this process's own affair.
   void Park(const Status& status);
 

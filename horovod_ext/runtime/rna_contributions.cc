@@ -7,13 +7,19 @@
 
 namespace trepak {
 
-void RnaContributions::Add(uint64_t version, uint64_t samples, Payload gradient) {
-  samples_ += samples;
-  Sum& sum = sums_[version];
+void RnaContributions::Add(Gradient gradient) {
+  samples_ += gradient.samples;
+  if (gradient.values.size() == 0) {
+    was_not_finite_ = true;
+    ++not_finite_;
+    return;
+  }
+  rate_ = gradient.rate;
+  Sum& sum = sums_[gradient.version];
   if (sum.count++ == 0) {
-    sum.gradients = std::move(gradient);
+    sum.gradients = std::move(gradient.values);
   } else {
-    Accumulate(type_, bytes_, 1.0, gradient.data(), sum.gradients.mutable_data());
+    Accumulate(type_, bytes_, 1.0, gradient.values.data(), sum.gradients.mutable_data());
   }
 }
 
@@ -28,12 +34,14 @@ Contribution RnaContributions::Take(uint64_t round, void* gradient) {
   Expire(round);
   Contribution taken;
   taken.samples = std::exchange(samples_, 0);
+  was_not_finite_ = false;
   if (sums_.empty()) {
     std::memset(gradient, 0, bytes_);
     return taken;
   }
   const uint64_t oldest = sums_.begin()->first;
   taken.staleness = round - oldest;
+  taken.rate = rate_;
   // [t - (k - tau) + 1] in the thesis: k - tau is the oldest version t among them.
   const auto weight_of = [&](uint64_t version) {
     return combine_ == Combine::kSum ? 1.0 : static_cast<double>(version - oldest + 1);

@@ -17,6 +17,15 @@ struct Contribution {
   uint32_t gradients = 0;  // that were combined; 0 is a null gradient
   uint64_t samples = 0;    // computed since the round before, those of dropped gradients included
   uint64_t staleness = 0;  // the largest: rounds that had been applied since a gradient was begun
+  double rate = 0;         // the learning rate of the latest gradient
+};
+
+// A step's gradient, and what belongs to it.
+struct Gradient {
+  Payload values;        // none if they are not finite
+  uint64_t version = 0;  // of the parameters that it was computed with
+  uint64_t samples = 0;
+  double rate = 0;
 };
 
 // Rounds are counted from 0 on. Parameters of version t hold the rounds 0 to t - 1; a gradient that
@@ -35,20 +44,15 @@ class RnaContributions {
   RnaContributions(ElementType type, size_t bytes, uint64_t staleness, Combine combine)
       : type_(type), bytes_(bytes), staleness_(staleness), combine_(combine) {}
 
-  // Adds a gradient of `bytes`, whose memory it takes over.
-  void Add(uint64_t version, uint64_t samples, Payload gradient);
-
-  // Counts samples whose gradient is not finite, and contributes nothing.
-  void AddNothing(uint64_t samples) {
-    samples_ += samples;
-    ++not_finite_;
-  }
+  // Adds a gradient, whose memory it takes over. One that is not finite is counted, and contributes
+  // nothing.
+  void Add(Gradient gradient);
 
   // Drops what would be too stale in a round.
   void Expire(uint64_t round);
 
-  // Whether there is something to contribute.
-  bool empty() const { return sums_.empty(); }
+  // Whether there is nothing to bring to a round, not even that a gradient was not finite.
+  bool empty() const { return sums_.empty() && !was_not_finite_; }
 
   // Combines everything for a round into `gradient`, of `bytes`, and forgets it; zeros if there is
   // nothing.
@@ -70,6 +74,8 @@ class RnaContributions {
   const Combine combine_;
   std::map<uint64_t, Sum> sums_;  // by version
   uint64_t samples_ = 0;
+  double rate_ = 0;
+  bool was_not_finite_ = false;  // since the last round
   uint64_t dropped_ = 0;
   uint64_t not_finite_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace trepak {
@@ -15,11 +16,11 @@ using Combine = RnaContributions::Combine;
 
 constexpr size_t kBytes = 2 * sizeof(float);
 
-Payload Gradient(float first, float second) {
-  Payload payload = Payload::Allocate(kBytes);
+Gradient Of(uint64_t version, uint64_t samples, float first, float second, double rate = 0.1) {
+  Gradient gradient{Payload::Allocate(kBytes), version, samples, rate};
   const float values[] = {first, second};
-  std::copy(values, values + 2, static_cast<float*>(payload.mutable_data()));
-  return payload;
+  std::copy(values, values + 2, static_cast<float*>(gradient.values.mutable_data()));
+  return gradient;
 }
 
 struct Taken {
@@ -48,7 +49,7 @@ TEST(RnaContributionsTest, NothingIsANullGradient) {
 
 TEST(RnaContributionsTest, OneGradientIsItselfAndThenForgotten) {
   RnaContributions contributions = Make(3);
-  contributions.Add(4, 32, Gradient(1, -2));
+  contributions.Add(Of(4, 32, 1, -2));
   EXPECT_FALSE(contributions.empty());
   const Taken taken = Take(&contributions, 6);
   EXPECT_THAT(taken.values, ElementsAre(1.0f, -2.0f));
@@ -61,10 +62,10 @@ TEST(RnaContributionsTest, OneGradientIsItselfAndThenForgotten) {
 // Versions 3, 4 (twice) and 6 weigh 1, 2 and 4: 1 * 1 + 2 * (2 + 3) + 4 * 5 over 1 + 2 + 2 + 4.
 TEST(RnaContributionsTest, NewerVersionsWeighMore) {
   RnaContributions contributions = Make(10);
-  contributions.Add(4, 8, Gradient(2, 0));
-  contributions.Add(3, 8, Gradient(1, 0));
-  contributions.Add(6, 8, Gradient(5, 9));
-  contributions.Add(4, 8, Gradient(3, 0));
+  contributions.Add(Of(4, 8, 2, 0));
+  contributions.Add(Of(3, 8, 1, 0));
+  contributions.Add(Of(6, 8, 5, 9));
+  contributions.Add(Of(4, 8, 3, 0));
   const Taken taken = Take(&contributions, 6);
   EXPECT_THAT(taken.values, ElementsAre(FloatEq(31.0f / 9), FloatEq(4.0f)));
   EXPECT_EQ(taken.about.gradients, 4u);
@@ -74,16 +75,16 @@ TEST(RnaContributionsTest, NewerVersionsWeighMore) {
 
 TEST(RnaContributionsTest, SumsWhereAskedTo) {
   RnaContributions contributions = Make(10, Combine::kSum);
-  contributions.Add(1, 1, Gradient(2, 1));
-  contributions.Add(2, 1, Gradient(3, 1));
+  contributions.Add(Of(1, 1, 2, 1));
+  contributions.Add(Of(2, 1, 3, 1));
   EXPECT_THAT(Take(&contributions, 3).values, ElementsAre(5.0f, 2.0f));
 }
 
 TEST(RnaContributionsTest, TooStaleOnesAreDroppedAndCounted) {
   RnaContributions contributions = Make(2);
-  contributions.Add(0, 4, Gradient(9, 9));
-  contributions.Add(0, 4, Gradient(9, 9));
-  contributions.Add(1, 4, Gradient(5, 6));
+  contributions.Add(Of(0, 4, 9, 9));
+  contributions.Add(Of(0, 4, 9, 9));
+  contributions.Add(Of(1, 4, 5, 6));
   contributions.Expire(2);
   EXPECT_EQ(contributions.dropped(), 0u);
   const Taken taken = Take(&contributions, 3);
@@ -96,20 +97,28 @@ TEST(RnaContributionsTest, TooStaleOnesAreDroppedAndCounted) {
 
 TEST(RnaContributionsTest, WhatIsNotFiniteContributesItsSamplesAlone) {
   RnaContributions contributions = Make(2);
-  contributions.AddNothing(16);
-  EXPECT_TRUE(contributions.empty());
+  contributions.Add({Payload(), 0, 16, 0.1});
+  EXPECT_FALSE(contributions.empty()) << "who waits for a round must not wait for ever";
   EXPECT_EQ(contributions.not_finite(), 1u);
   const Taken taken = Take(&contributions, 0);
   EXPECT_EQ(taken.about.gradients, 0u);
   EXPECT_EQ(taken.about.samples, 16u);
+  EXPECT_TRUE(contributions.empty());
+}
+
+TEST(RnaContributionsTest, TheLatestLearningRateCounts) {
+  RnaContributions contributions = Make(2);
+  contributions.Add(Of(0, 1, 1, 1, 0.5));
+  contributions.Add(Of(1, 1, 1, 1, 0.25));
+  EXPECT_EQ(Take(&contributions, 1).about.rate, 0.25);
 }
 
 TEST(RnaContributionsTest, DoublesToo) {
   RnaContributions contributions(ElementType::kFloat64, sizeof(double), 3, Combine::kByVersion);
   for (const double value : {1.0, 4.0}) {
-    Payload payload = Payload::Allocate(sizeof(double));
-    *static_cast<double*>(payload.mutable_data()) = value;
-    contributions.Add(value == 1.0 ? 0 : 1, 1, payload);
+    Gradient gradient{Payload::Allocate(sizeof(double)), value == 1.0 ? 0u : 1u, 1, 0.1};
+    *static_cast<double*>(gradient.values.mutable_data()) = value;
+    contributions.Add(std::move(gradient));
   }
   double taken = 0;
   contributions.Take(1, &taken);

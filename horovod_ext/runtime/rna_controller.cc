@@ -1,7 +1,6 @@
 #include "horovod_ext/runtime/rna_controller.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace trepak {
 namespace {
@@ -15,7 +14,23 @@ Message OfRound(MessageKind kind, uint64_t round) {
 
 }  // namespace
 
+void RnaController::Failed(const Status& status) {
+  // The worker beside it, whose error it may be, has no other peer.
+  if (status.code() != StatusCode::kCancelled && !has_told_.exchange(true)) {
+    TellOfFailure(status);
+  }
+}
+
+Status RnaController::Begin() {
+  if (began_ || !is_connected()) {
+    return OkStatus();
+  }
+  began_ = true;
+  return BeginRound();
+}
+
 Status RnaController::Handle(Message message) {
+  TREPAK_RETURN_IF_ERROR(Begin());
   const Header& header = message.header;
   if (header.sender >= options().size || header.round > round_) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) + " of " +
@@ -123,10 +138,7 @@ Status RnaController::EndPhase() {
 }
 
 Status RnaController::Tick(Clock::time_point now) {
-  if (!began_ && is_connected()) {
-    began_ = true;
-    return BeginRound();
-  }
+  TREPAK_RETURN_IF_ERROR(Begin());
   const auto left =
       std::find_if(probed_.begin(), probed_.end(), [this](uint32_t rank) { return HasLeft(rank); });
   if (left != probed_.end()) {

@@ -3,6 +3,7 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "horovod_ext/runtime/endpoint.h"
 
@@ -36,9 +38,11 @@ class RnaController : public Endpoint {
  protected:
   Status Handle(Message message) override;
   Status Tick(Clock::time_point now) override;
-  void Failed(const Status&) override {}
+  void Failed(const Status& status) override;
 
  private:
+  // Probes for the first round, when the flows are open.
+  Status Begin();
   Status OnReady(const Header& header);
   Status OnDrain(const Header& header);
   Status BeginRound();
@@ -57,6 +61,7 @@ class RnaController : public Endpoint {
   const Rules rules_;
   std::mt19937_64 random_;
   bool began_ = false;
+  std::atomic<bool> has_told_{false};  // of a failure
   uint64_t round_ = 0;                 // to start next
   std::set<uint32_t> probed_;          // in this round, and have not answered
   std::set<uint32_t> answered_;        // in this round

@@ -10,7 +10,8 @@ namespace {
 // Elements behind the gradients.
 constexpr size_t kContributors = 0;
 constexpr size_t kSamples = 1;
-constexpr size_t kExtra = 2;
+constexpr size_t kRate = 2;
+constexpr size_t kExtra = 3;
 
 }  // namespace
 
@@ -38,10 +39,11 @@ RnaWorker::~RnaWorker() {
   thread_.join();
 }
 
-Status RnaWorker::Write(Payload gradient, uint64_t samples) {
+Status RnaWorker::Write(Gradient gradient) {
   TREPAK_RETURN_IF_ERROR(error());
-  if (gradient.size() != bytes()) {
-    return InvalidArgumentError(Me() + " wrote " + std::to_string(gradient.size()) +
+  const size_t size = gradient.values.size();
+  if (size != bytes() && size != 0) {
+    return InvalidArgumentError(Me() + " wrote " + std::to_string(size) +
                                 " bytes of gradients, not " + std::to_string(bytes()));
   }
   std::lock_guard<std::mutex> lock(mutex_);
@@ -49,19 +51,14 @@ Status RnaWorker::Write(Payload gradient, uint64_t samples) {
     return FailedPreconditionError(Me() + " wrote gradients while it drains");
   }
   limit_.reset();
-  contributions_.Add(read_, samples, std::move(gradient));
+  gradient.version = read_;
+  contributions_.Add(std::move(gradient));
   return AnswerProbe();
 }
 
-Status RnaWorker::WriteNothing(uint64_t samples) {
-  TREPAK_RETURN_IF_ERROR(error());
-  std::lock_guard<std::mutex> lock(mutex_);
-  contributions_.AddNothing(samples);
-  return OkStatus();
-}
-
 Status RnaWorker::AnswerProbe() {
-  if (!probe_) {
+  // What is there goes into a round that has started and not taken it yet.
+  if (!probe_ || taken_ < started_) {
     return OkStatus();
   }
   contributions_.Expire(*probe_);
@@ -103,6 +100,7 @@ Status RnaWorker::Handle(Message message) {
         break;
       case MessageKind::kDrained:
         last_ = header.round;
+        last_known_ = Clock::now();
         break;
       default:
         return InvalidArgumentError("RNA's worker got a message of kind " +
@@ -146,6 +144,7 @@ Status RnaWorker::TakePart(uint64_t number) {
   }
   Put(&buffer, kContributors, mine.gradients == 0 ? 0.0 : 1.0);
   Put(&buffer, kSamples, static_cast<double>(mine.samples));
+  Put(&buffer, kRate, mine.rate);
   const auto given_up = [this] {
     std::lock_guard<std::mutex> lock(mutex_);
     return stopping_ || !error().ok();
@@ -155,6 +154,7 @@ Status RnaWorker::TakePart(uint64_t number) {
   round.number = number;
   round.contributors = At(buffer, kContributors);
   round.samples = At(buffer, kSamples);
+  round.rate = round.contributors == 0 ? 0.0 : At(buffer, kRate) / round.contributors;
   round.sum = buffer.Part(0, bytes());
   std::lock_guard<std::mutex> lock(mutex_);
   ++ended_;
@@ -213,7 +213,9 @@ void RnaWorker::Await(Callback callback) {
 
 Status RnaWorker::Tick(Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (awaiting_.empty() || now - awaiting_since_ < options().deadline) {
+  const bool drains_late = draining_ && last_ && now - last_known_ >= options().deadline;
+  const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= options().deadline;
+  if (!drains_late && !awaits_long) {
     return OkStatus();
   }
   return DeadlineExceededError(
@@ -230,8 +232,12 @@ void RnaWorker::Drain(Callback callback) {
       draining_ = true;
       on_drained_ = std::exchange(callback, nullptr);
       probe_.reset();
-      contributions_.Expire(started_);
-      status = Answer(MessageKind::kDrain, started_, contributions_.empty() ? 0 : kHasGradients);
+      bool has_gradients = false;
+      if (taken_ == started_) {
+        contributions_.Expire(started_);
+        has_gradients = !contributions_.empty();
+      }
+      status = Answer(MessageKind::kDrain, started_, has_gradients ? kHasGradients : 0);
     }
   }
   if (callback) {

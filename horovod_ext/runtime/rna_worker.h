@@ -55,6 +55,7 @@ class RnaWorker : public Endpoint {
     Payload sum;              // of the contributions
     double contributors = 0;  // ranks that brought a gradient
     double samples = 0;       // of all ranks; see Contribution
+    double rate = 0;          // mean of the contributors' learning rates
   };
 
   // What has happened here so far.
@@ -76,11 +77,8 @@ class RnaWorker : public Endpoint {
   ~RnaWorker() override;
 
   // Hands over the gradient of a step, computed with the parameters of now: after the rounds that
-  // were read. Takes the memory over.
-  Status Write(Payload gradient, uint64_t samples);
-
-  // The same of a step whose gradient is not finite.
-  Status WriteNothing(uint64_t samples);
+  // were read. Takes the memory over; its version is set here.
+  Status Write(Gradient gradient);
 
   // Rounds that have finished and were not read. After a drain and until the next write, those that
   // the drain waited for: other ranks may have gone on.
@@ -134,6 +132,7 @@ class RnaWorker : public Endpoint {
   uint64_t read_ = 0;              // rounds
   std::deque<Round> rounds_;       // to be read
   std::optional<uint64_t> last_;   // all rounds before it are to end a drain
+  Clock::time_point last_known_;   // since when
   bool draining_ = false;
   bool stopping_ = false;
   std::optional<uint64_t> limit_;  // what may be read, after a drain

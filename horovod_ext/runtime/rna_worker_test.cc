@@ -3,174 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <future>
-#include <map>
+#include <optional>
 #include <random>
 
-#include "horovod_ext/runtime/fake_network.h"
-#include "horovod_ext/runtime/rna_controller.h"
-#include "horovod_ext/runtime/summation.h"
+#include "horovod_ext/runtime/rna_fake_job.h"
 
 namespace trepak {
 namespace {
 
 using std::chrono::milliseconds;
 using testing::Each;
-using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr milliseconds kDeadline{20'000};
-
-// What Horovod does in a real job: a round's sum is there when all ranks have brought their part.
-class Allreduce {
- public:
-  explicit Allreduce(uint32_t size) : size_(size) {}
-
-  Status Sum(uint64_t round, ElementType type, const Payload& buffer,
-             const std::function<bool()>& given_up) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    Meeting& meeting = meetings_[round];
-    meeting.parts.push_back(buffer);
-    if (meeting.parts.size() == size_) {
-      Payload sum = meeting.parts[0];
-      for (uint32_t i = 1; i < size_; ++i) {
-        Accumulate(type, buffer.size(), 1.0, meeting.parts[i].data(), sum.mutable_data());
-      }
-      for (uint32_t i = 1; i < size_; ++i) {
-        const char* const from = static_cast<const char*>(sum.data());
-        std::copy(from, from + sum.size(), static_cast<char*>(meeting.parts[i].mutable_data()));
-      }
-      meeting.done = true;
-      changed_.notify_all();
-    }
-    while (!meeting.done) {
-      if (given_up()) {
-        return CancelledError("given up");
-      }
-      changed_.wait_for(lock, milliseconds(5));
-    }
-    return OkStatus();
-  }
-
- private:
-  struct Meeting {
-    std::vector<Payload> parts;
-    bool done = false;
-  };
-  const uint32_t size_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint64_t, Meeting> meetings_;  // Guarded by mutex_.
-};
-
-class SharedReducer : public RoundReducer {
- public:
-  explicit SharedReducer(Allreduce* allreduce) : allreduce_(allreduce) {}
-  Status Sum(uint64_t round, ElementType type, const Payload& buffer,
-             const std::function<bool()>& given_up) override {
-    return allreduce_->Sum(round, type, buffer, given_up);
-  }
-
- private:
-  Allreduce* const allreduce_;
-};
-
-// All ranks of a job in one process. Gradients are one number.
-class Job {
- public:
-  explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
-               milliseconds deadline = kDeadline)
-      : allreduce_(size) {
-    std::vector<std::string> addresses;
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      addresses.push_back("worker " + std::to_string(rank));
-      errors_.push_back(std::make_shared<ErrorLatch>());
-    }
-    RnaWorker::Rules worker_rules;
-    worker_rules.elements = 1;
-    worker_rules.staleness = staleness;
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      const Endpoint::Options options{rank, size, deadline};
-      workers_.push_back(std::make_unique<RnaWorker>(
-          options, worker_rules, 0, std::make_shared<SharedReducer>(&allreduce_), errors_[rank]));
-      workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
-    }
-    const Endpoint::Options options{0, size, deadline};
-    controller_ = std::make_unique<RnaController>(options, rules, errors_[0]);
-    controller_->Attach(network.Make("controller", controller_.get()));
-    for (auto& worker : workers_) {
-      EXPECT_TRUE(worker->Connect({"controller"}, {0}).ok());
-    }
-    EXPECT_TRUE(controller_->Connect(addresses, {0}).ok());
-  }
-
-  ~Job() {
-    for (auto& worker : workers_) {
-      worker->Cancel(CancelledError("the test is over"));
-    }
-    controller_.reset();
-    workers_.clear();
-  }
-
-  Status Write(uint32_t rank, float value, uint64_t samples = 1) {
-    Payload gradient = Payload::Allocate(sizeof(float));
-    *static_cast<float*>(gradient.mutable_data()) = value;
-    return workers_[rank]->Write(std::move(gradient), samples);
-  }
-
-  // Waits until a rank has rounds to read, and reads one.
-  RnaWorker::Round Read(uint32_t rank) {
-    RnaWorker::Round round;
-    const auto end = std::chrono::steady_clock::now() + kDeadline;
-    while (workers_[rank]->finished() == 0 && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    const Status status = workers_[rank]->Read(&round);
-    EXPECT_TRUE(status.ok()) << status;
-    return round;
-  }
-
-  std::future<Status> Drain(uint32_t rank) {
-    auto promise = std::make_shared<std::promise<Status>>();
-    workers_[rank]->Drain([promise](const Status& status) { promise->set_value(status); });
-    return promise->get_future();
-  }
-
-  std::future<Status> Await(uint32_t rank) {
-    auto promise = std::make_shared<std::promise<Status>>();
-    workers_[rank]->Await([promise](const Status& status) { promise->set_value(status); });
-    return promise->get_future();
-  }
-
-  RnaWorker& worker(uint32_t rank) { return *workers_[rank]; }
-  uint32_t size() const { return static_cast<uint32_t>(workers_.size()); }
-
- public:
-  FakeNetwork network;  // outlives the ranks
-
- private:
-  Allreduce allreduce_;
-  std::vector<std::shared_ptr<ErrorLatch>> errors_;
-  std::vector<std::unique_ptr<RnaWorker>> workers_;
-  std::unique_ptr<RnaController> controller_;
-};
-
-float ValueOf(const RnaWorker::Round& round) {
-  return *static_cast<const float*>(round.sum.data());
-}
-
-RnaController::Rules Rules(uint32_t choices, uint32_t quorum = 1, uint64_t seed = 0) {
-  RnaController::Rules rules;
-  rules.choices = choices;
-  rules.quorum = quorum;
-  rules.seed = seed;
-  return rules;
-}
-
-bool IsReady(const std::future<Status>& future, milliseconds patience = kDeadline) {
-  return future.wait_for(patience) == std::future_status::ready;
-}
 
 // A controller that starts rounds when the test says so.
 class ScriptedController : public Endpoint {
@@ -217,19 +60,9 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
     ASSERT_TRUE(worker->Connect({"controller"}, {0}).ok());
   }
   const auto write = [&](uint32_t rank, float value) {
-    Payload gradient = Payload::Allocate(sizeof(float));
-    *static_cast<float*>(gradient.mutable_data()) = value;
-    ASSERT_TRUE(workers[rank]->Write(std::move(gradient), 1).ok());
+    ASSERT_TRUE(workers[rank]->Write(GradientOf(value)).ok());
   };
-  const auto read = [&](uint32_t rank) {
-    RnaWorker::Round round;
-    const auto end = std::chrono::steady_clock::now() + kDeadline;
-    while (workers[rank]->finished() == 0 && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    EXPECT_TRUE(workers[rank]->Read(&round).ok());
-    return round;
-  };
+  const auto read = [&](uint32_t rank) { return ReadFrom(workers[rank].get()); };
 
   write(0, 1);  // of x_0
   controller.Go();
@@ -278,14 +111,45 @@ TEST(RnaWorkerTest, OneRankStartsTheRoundOfAll) {
 }
 
 TEST(RnaWorkerTest, RoundsWaitForTheProbedAlone) {
-  // Of two ranks, one is probed: a round starts only when that one has gradients.
-  Job job(2, Rules(1));
-  ASSERT_TRUE(job.Write(0, 1.0f).ok());
-  std::this_thread::sleep_for(milliseconds(100));
-  const bool probed_0 = job.worker(0).finished() == 1;
-  ASSERT_TRUE(job.Write(1, 2.0f).ok());
-  const RnaWorker::Round first = job.Read(1);
-  EXPECT_EQ(ValueOf(first), probed_0 ? 1.0f : 3.0f);
+  // One of eight is probed, the same one with the same seed: whoever else has gradients waits.
+  constexpr uint32_t kSize = 8;
+  std::optional<uint32_t> probed;
+  for (uint32_t rank = 0; rank < kSize && !probed; ++rank) {
+    Job job(kSize, Rules(1, 1, 5));
+    ASSERT_TRUE(job.Write(rank, 1.0f).ok());
+    std::this_thread::sleep_for(milliseconds(300));
+    if (job.worker(rank).finished() == 1) {
+      probed = rank;
+    }
+  }
+  ASSERT_TRUE(probed);
+  Job job(kSize, Rules(1, 1, 5));
+  const uint32_t other = (*probed + 1) % kSize;
+  ASSERT_TRUE(job.Write(other, 1.0f).ok());
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_EQ(job.worker(other).finished(), 0u);
+  ASSERT_TRUE(job.Write(*probed, 2.0f).ok());
+  EXPECT_EQ(ValueOf(job.Read(other)), 3.0f);
+}
+
+TEST(RnaWorkerTest, ARoundIsAppliedAtTheContributorsMeanRate) {
+  Job job(3, Rules(3, 2));
+  ASSERT_TRUE(job.Write(0, 1.0f, 1, 0.5).ok());
+  ASSERT_TRUE(job.Write(2, 1.0f, 1, 0.25).ok());
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_FLOAT_EQ(static_cast<float>(job.Read(rank).rate), 0.375f);
+  }
+}
+
+TEST(RnaWorkerTest, GradientsThatAreNotFiniteDoNotHoldUpWhoWaits) {
+  Job job(2, Rules(2, 2));
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.worker(rank).Write({Payload(), 0, 4, 0.1}).ok());
+  }
+  const RnaWorker::Round round = job.Read(0);
+  EXPECT_EQ(round.contributors, 0.0);
+  EXPECT_EQ(round.samples, 8.0);
+  EXPECT_EQ(job.worker(1).counters().not_finite, 1u);
 }
 
 TEST(RnaWorkerTest, AQuorumOfAllIsBulkSynchronous) {
@@ -305,7 +169,7 @@ TEST(RnaWorkerTest, AQuorumOfAllIsBulkSynchronous) {
 }
 
 TEST(RnaWorkerTest, DrainBringsWhatIsLeftAndStopsAllAtTheSameRound) {
-  Job job(3, Rules(1, 1, 7));
+  Job job(3, Rules(3, 1, 7));
   for (uint32_t rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(job.Write(rank, 1.0f).ok());
   }
@@ -429,13 +293,17 @@ TEST(RnaWorkerTest, ALostRankEndsWhatOthersWaitFor) {
   job.network.Cut("worker 2");
   ASSERT_TRUE(IsReady(waiting));
   EXPECT_THAT(std::string(waiting.get().message()), HasSubstr("rank 2"));
-  EXPECT_FALSE(job.Write(1, 1.0f).ok());
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (job.Write(1, 1.0f).ok() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_FALSE(job.Write(1, 1.0f).ok()) << "rank 0 tells the others";
 }
 
 TEST(RnaWorkerTest, WrongWritesAreExplained) {
   Job job(2);
-  EXPECT_THAT(std::string(job.worker(0).Write(Payload::Allocate(8), 1).message()),
-              HasSubstr("8 bytes of gradients, not 4"));
+  const Status wrong = job.worker(0).Write({Payload::Allocate(8), 0, 1, 0.1});
+  EXPECT_THAT(std::string(wrong.message()), HasSubstr("8 bytes of gradients, not 4"));
   RnaWorker::Round round;
   EXPECT_THAT(std::string(job.worker(0).Read(&round).message()), HasSubstr("none has finished"));
   const std::future<Status> first = job.Drain(0);

@@ -32,7 +32,10 @@ class PayloadTensor : public hvd::Tensor {
  public:
   PayloadTensor(ElementType type, Payload payload) : type_(type), payload_(std::move(payload)) {}
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wignored-qualifiers"
   const hvd::DataType dtype() const override { return TypeOf(type_); }
+#pragma GCC diagnostic pop
   const hvd::TensorShape shape() const override {
     return hvd::TensorShape(
         std::vector<int64_t>{static_cast<int64_t>(payload_.size() / SizeOf(type_))});
@@ -63,7 +66,8 @@ class HostContext : public hvd::OpContext {
     return hvd::Status::OK();
   }
 
-  hvd::Status AllocateOutput(hvd::TensorShape, std::shared_ptr<hvd::Tensor>*) override {
+  hvd::Status AllocateOutput(hvd::TensorShape, std::shared_ptr<hvd::Tensor>*,
+                             std::shared_ptr<hvd::ReadyEvent>*) override {
     return hvd::Status::PreconditionError("sums of trepak's rounds need no output of their own");
   }
 

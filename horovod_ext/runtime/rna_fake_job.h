@@ -1,0 +1,189 @@
+// All ranks of an RNA job in one process, for tests.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_RNA_FAKE_JOB_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_RNA_FAKE_JOB_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/fake_network.h"
+#include "horovod_ext/runtime/rna_controller.h"
+#include "horovod_ext/runtime/rna_worker.h"
+#include "horovod_ext/runtime/summation.h"
+
+namespace trepak {
+
+constexpr std::chrono::milliseconds kDeadline{20'000};
+
+// What Horovod does in a real job: a round's sum is there when all ranks have brought their part.
+class Allreduce {
+ public:
+  explicit Allreduce(uint32_t size) : size_(size) {}
+
+  Status Sum(uint64_t round, ElementType type, const Payload& buffer,
+             const std::function<bool()>& given_up) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    Meeting& meeting = meetings_[round];
+    meeting.parts.push_back(buffer);
+    if (meeting.parts.size() == size_) {
+      Payload sum = meeting.parts[0];
+      for (uint32_t i = 1; i < size_; ++i) {
+        Accumulate(type, buffer.size(), 1.0, meeting.parts[i].data(), sum.mutable_data());
+      }
+      for (uint32_t i = 1; i < size_; ++i) {
+        const char* const from = static_cast<const char*>(sum.data());
+        std::copy(from, from + sum.size(), static_cast<char*>(meeting.parts[i].mutable_data()));
+      }
+      meeting.done = true;
+      changed_.notify_all();
+    }
+    while (!meeting.done) {
+      if (given_up()) {
+        return CancelledError("given up");
+      }
+      changed_.wait_for(lock, std::chrono::milliseconds(5));
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct Meeting {
+    std::vector<Payload> parts;
+    bool done = false;
+  };
+  const uint32_t size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, Meeting> meetings_;  // Guarded by mutex_.
+};
+
+class SharedReducer : public RoundReducer {
+ public:
+  explicit SharedReducer(Allreduce* allreduce) : allreduce_(allreduce) {}
+  Status Sum(uint64_t round, ElementType type, const Payload& buffer,
+             const std::function<bool()>& given_up) override {
+    return allreduce_->Sum(round, type, buffer, given_up);
+  }
+
+ private:
+  Allreduce* const allreduce_;
+};
+
+inline Gradient GradientOf(float value, uint64_t samples = 1, double rate = 0.1) {
+  Gradient gradient{Payload::Allocate(sizeof(float)), 0, samples, rate};
+  *static_cast<float*>(gradient.values.mutable_data()) = value;
+  return gradient;
+}
+
+inline float ValueOf(const RnaWorker::Round& round) {
+  return *static_cast<const float*>(round.sum.data());
+}
+
+// Waits until a worker has rounds to read, and reads one.
+inline RnaWorker::Round ReadFrom(RnaWorker* worker) {
+  RnaWorker::Round round;
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (worker->finished() == 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const Status status = worker->Read(&round);
+  EXPECT_TRUE(status.ok()) << status;
+  return round;
+}
+
+// All ranks of a job in one process. Gradients are one number.
+class Job {
+ public:
+  explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
+               std::chrono::milliseconds deadline = kDeadline)
+      : allreduce_(size) {
+    std::vector<std::string> addresses;
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      addresses.push_back("worker " + std::to_string(rank));
+      errors_.push_back(std::make_shared<ErrorLatch>());
+    }
+    RnaWorker::Rules worker_rules;
+    worker_rules.elements = 1;
+    worker_rules.staleness = staleness;
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      const Endpoint::Options options{rank, size, deadline};
+      workers_.push_back(std::make_unique<RnaWorker>(
+          options, worker_rules, 0, std::make_shared<SharedReducer>(&allreduce_), errors_[rank]));
+      workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
+    }
+    const Endpoint::Options options{0, size, deadline};
+    controller_ = std::make_unique<RnaController>(options, rules, errors_[0]);
+    controller_->Attach(network.Make("controller", controller_.get()));
+    for (auto& worker : workers_) {
+      EXPECT_TRUE(worker->Connect({"controller"}, {0}).ok());
+    }
+    EXPECT_TRUE(controller_->Connect(addresses, {0}).ok());
+  }
+
+  ~Job() {
+    for (auto& worker : workers_) {
+      worker->Cancel(CancelledError("the test is over"));
+    }
+    controller_.reset();
+    workers_.clear();
+  }
+
+  Status Write(uint32_t rank, float value, uint64_t samples = 1, double rate = 0.1) {
+    return workers_[rank]->Write(GradientOf(value, samples, rate));
+  }
+
+  RnaWorker::Round Read(uint32_t rank) { return ReadFrom(workers_[rank].get()); }
+
+  std::future<Status> Drain(uint32_t rank) {
+    auto promise = std::make_shared<std::promise<Status>>();
+    workers_[rank]->Drain([promise](const Status& status) { promise->set_value(status); });
+    return promise->get_future();
+  }
+
+  std::future<Status> Await(uint32_t rank) {
+    auto promise = std::make_shared<std::promise<Status>>();
+    workers_[rank]->Await([promise](const Status& status) { promise->set_value(status); });
+    return promise->get_future();
+  }
+
+  RnaWorker& worker(uint32_t rank) { return *workers_[rank]; }
+  uint32_t size() const { return static_cast<uint32_t>(workers_.size()); }
+
+ public:
+  FakeNetwork network;  // outlives the ranks
+
+ private:
+  Allreduce allreduce_;
+  std::vector<std::shared_ptr<ErrorLatch>> errors_;
+  std::vector<std::unique_ptr<RnaWorker>> workers_;
+  std::unique_ptr<RnaController> controller_;
+};
+
+inline RnaController::Rules Rules(uint32_t choices, uint32_t quorum = 1, uint64_t seed = 0) {
+  RnaController::Rules rules;
+  rules.choices = choices;
+  rules.quorum = quorum;
+  rules.seed = seed;
+  return rules;
+}
+
+inline bool IsReady(const std::future<Status>& future,
+                    std::chrono::milliseconds patience = kDeadline) {
+  return future.wait_for(patience) == std::future_status::ready;
+}
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_RNA_FAKE_JOB_H_
