@@ -123,7 +123,7 @@ void RnaWorker::Loop() {
       }
       number = ended_;
     }
-    const Status status = TakePart(number);
+    Status status = TakePart(number);
     if (!status.ok()) {
       Fail(status.Annotate(Me() + ", round " + std::to_string(number) + " of RNA"));
       return;
