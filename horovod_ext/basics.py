@@ -85,6 +85,14 @@ def is_elastic() -> bool:
     return bool(int(os.environ.get("HOROVOD_ELASTIC", "0")))
 
 
+def reject_elastic(what: str) -> None:
+    """Raises ValueError if the job is elastic, naming what needs ranks that stay."""
+    if is_elastic():
+        raise ValueError(
+            f"{what} needs ranks that stay: start the job without --min-np and a discovery script."
+        )
+
+
 def dynamic_size(process_set: ProcessSet = global_process_set) -> Any:
     """Returns the process set's size: an int, or a tensor where it may change between steps."""
     if is_elastic():

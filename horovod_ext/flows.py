@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import socket
+from collections.abc import Callable
 
 from trepak.horovod_ext import basics, config, exchange
 
 PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends its own
 _SECRET_BYTES = 32
+
+_streams: dict[int, Callable[[int, float], None]] = {}  # that run, and what ends each
+_next_stream = 0  # none is used twice: an optimizer of a job before must not meet another's flows
 
 
 def draw_secret() -> bytes:
@@ -38,3 +43,25 @@ def reachable_address() -> str:
         probe.connect((others[0], 9))  # sends nothing, but picks the way
         address: str = probe.getsockname()[0]
         return address
+
+
+def begin_stream(stop: Callable[[int, float], None]) -> int:
+    """Returns a number for what one optimizer has of native threads; a collective call.
+
+    Args:
+        stop: ends it, given the number, and the seconds that other ranks get to end theirs. It is
+            called when Horovod is shut down.
+    """
+    global _next_stream
+    stream = max(exchange.gather(_next_stream, "the number of the flows"))
+    _next_stream = stream + 1
+    _streams[stream] = stop
+    basics.before_shutdown(_end_streams)
+    atexit.register(_end_streams)
+    return stream
+
+
+def _end_streams() -> None:
+    while _streams:
+        stream, stop = _streams.popitem()
+        stop(stream, PATIENCE_SECONDS)

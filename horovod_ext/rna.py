@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trepak.horovod_ext import basics, config, exchange, flows
 from trepak.ops import rna as native
-
-_streams: set[int] = set()  # that run
-_next_stream = 0  # none is used twice: an optimizer of a job before must not meet another's rounds
 
 
 @dataclass(frozen=True)
@@ -57,16 +53,11 @@ def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
         ValueError: more answers are wanted than there are ranks, or the job is elastic.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    global _next_stream
     rank, size = basics.rank(), basics.size()
     if options.quorum > size:
         raise ValueError(f"quorum={options.quorum} answers can't come from {size} ranks.")
-    if basics.is_elastic():
-        raise ValueError(
-            "RNA needs ranks that stay: start the job without --min-np and a discovery script."
-        )
-    stream = max(exchange.gather(_next_stream, "the number of the rounds"))
-    _next_stream = stream + 1
+    basics.reject_elastic("RNA")
+    stream = flows.begin_stream(native.stop_rna)
     worker, controller = native.start_rna(
         native.RnaOptions(
             stream=stream,
@@ -84,16 +75,7 @@ def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
             shapes=shapes,
         )
     )
-    _streams.add(stream)
-    basics.before_shutdown(_end)
-    atexit.register(_end)
     addresses = exchange.gather([worker, controller], "the addresses of RNA")
     native.connect_rna(stream, addresses[0][1], [theirs for theirs, _ in addresses])
     exchange.gather(None, "that all flows of RNA are open")
     return stream
-
-
-def _end() -> None:
-    """Ends all rounds, with a little time for the others to end theirs."""
-    while _streams:
-        native.stop_rna(_streams.pop(), flows.PATIENCE_SECONDS)

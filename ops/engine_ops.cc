@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "horovod_ext/runtime/engine.h"
+#include "ops/job_attributes.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -71,45 +72,22 @@ served_bytes: bytes that came to this rank's server.
 serving_nanoseconds: the CPU time that they took there.
 )doc");
 
-std::vector<std::string> Strings(const tensorflow::Tensor& tensor) {
-  const auto values = tensor.flat<tensorflow::tstring>();
-  std::vector<std::string> strings;
-  for (int64_t i = 0; i < values.size(); ++i) {
-    strings.emplace_back(values(i));
-  }
-  return strings;
-}
-
 class EngineStartOp : public tensorflow::OpKernel {
  public:
   explicit EngineStartOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
-    int rank = 0;
-    int size = 0;
-    int64_t deadline = 0;
     std::vector<int> servers;
-    OP_REQUIRES_OK(context, context->GetAttr("rank", &rank));
-    OP_REQUIRES_OK(context, context->GetAttr("size", &size));
-    OP_REQUIRES_OK(context, context->GetAttr("host", &options_.job.host));
-    OP_REQUIRES_OK(context, context->GetAttr("deadline_milliseconds", &deadline));
+    OP_REQUIRES_OK(context, JobFromAttributes(context, &options_.job));
     OP_REQUIRES_OK(context, context->GetAttr("servers", &servers));
     OP_REQUIRES_OK(context, context->GetAttr("split", &options_.partition.split));
     OP_REQUIRES_OK(context, context->GetAttr("slice_elements", &options_.partition.slice_elements));
     OP_REQUIRES_OK(context, context->GetAttr("fixed_order", &options_.fixed_order));
-    options_.job.dscp.clear();  // lists are appended to
-    OP_REQUIRES_OK(context, context->GetAttr("dscp", &options_.job.dscp));
     OP_REQUIRES_OK(context, context->GetAttr("by_layer", &options_.by_layer));
-    options_.job.rank = static_cast<uint32_t>(rank);
-    options_.job.size = static_cast<uint32_t>(size);
-    options_.job.deadline = std::chrono::milliseconds(deadline);
     options_.partition.servers.assign(servers.begin(), servers.end());
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::vector<std::string> secret = Strings(context->input(0));
-    OP_REQUIRES(context, secret.size() == 1 && secret[0].size() == options_.job.secret.size(),
-                absl::InvalidArgumentError("the secret must be one string of 32 bytes"));
     Engine::Options options = options_;
-    std::copy(secret[0].begin(), secret[0].end(), options.job.secret.begin());
+    OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
     OP_REQUIRES_OK(context, ToFlowError(Engine::Global().Start(options)));
     tensorflow::Tensor* addresses = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));

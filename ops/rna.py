@@ -122,7 +122,7 @@ def start_rna(options: RnaOptions) -> tuple[str, str]:
                 size=options.size,
                 host=options.host,
                 deadline_milliseconds=round(1000 * options.deadline_seconds),
-                dscp=options.dscp,
+                dscp=[options.dscp],
                 choices=options.choices,
                 quorum=options.quorum,
                 seed=options.seed,

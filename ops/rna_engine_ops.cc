@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "ops/engine_ops.h"
+#include "ops/job_attributes.h"
+#include "ops/packed.h"
 #include "ops/rna_ops.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -25,7 +27,7 @@ REGISTER_OP("TrepakRnaStart")
     .Attr("size: int")
     .Attr("host: string")
     .Attr("deadline_milliseconds: int")
-    .Attr("dscp: int")
+    .Attr("dscp: list(int)")
     .Attr("choices: int")
     .Attr("quorum: int")
     .Attr("seed: int")
@@ -88,12 +90,7 @@ class RnaStartOp : public RnaOp {
       context->CtxFailure(context->GetAttr(name, &value));
       return value;
     };
-    JobOptions& job = options_.job;
-    job.rank = static_cast<uint32_t>(number("rank"));
-    job.size = static_cast<uint32_t>(number("size"));
-    job.deadline = std::chrono::milliseconds(number("deadline_milliseconds"));
-    job.dscp = {static_cast<int>(number("dscp"))};
-    OP_REQUIRES_OK(context, context->GetAttr("host", &job.host));
+    OP_REQUIRES_OK(context, JobFromAttributes(context, &options_.job));
     options_.controller.choices = static_cast<uint32_t>(number("choices"));
     options_.controller.quorum = static_cast<uint32_t>(number("quorum"));
     options_.controller.seed = static_cast<uint64_t>(number("seed"));
@@ -102,24 +99,15 @@ class RnaStartOp : public RnaOp {
     OP_REQUIRES_OK(context, context->GetAttr("sums", &sums));
     using Combine = RnaContributions::Combine;
     options_.worker.combine = sums ? Combine::kSum : Combine::kByVersion;
-    tensorflow::DataType type;
-    OP_REQUIRES_OK(context, context->GetAttr("T", &type));
-    options_.worker.type = ElementTypeOf(type);
-    std::vector<tensorflow::TensorShape> shapes;
-    OP_REQUIRES_OK(context, context->GetAttr("shapes", &shapes));
-    Layout layout(type);
-    for (const tensorflow::TensorShape& shape : shapes) {
-      layout.Place(shape.num_elements());
-    }
-    options_.worker.elements = layout.bytes() / SizeOf(options_.worker.type);
+    Packed packed;
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed));
+    options_.worker.type = packed.type();
+    options_.worker.elements = packed.elements();
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    const auto secret = context->input(0).flat<tensorflow::tstring>();
     RnaEngine::Options options = options_;
-    OP_REQUIRES(context, secret.size() == 1 && secret(0).size() == options.job.secret.size(),
-                absl::InvalidArgumentError("the secret must be one string of 32 bytes"));
-    std::copy(secret(0).begin(), secret(0).end(), options.job.secret.begin());
+    OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
     OP_REQUIRES_OK(context, ToFlowError(MakeReducer(engine_name(), &options.reducer)));
     OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
     tensorflow::Tensor* addresses = nullptr;
@@ -137,12 +125,8 @@ class RnaConnectOp : public RnaOp {
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
     const auto controller = context->input(0).scalar<tensorflow::tstring>();
-    const auto workers = context->input(1).flat<tensorflow::tstring>();
-    std::vector<std::string> addresses;
-    for (int64_t i = 0; i < workers.size(); ++i) {
-      addresses.emplace_back(workers(i));
-    }
-    OP_REQUIRES_OK(context, ToFlowError(engine().Connect(std::string(controller()), addresses)));
+    OP_REQUIRES_OK(context, ToFlowError(engine().Connect(std::string(controller()),
+                                                         Strings(context->input(1)))));
   }
 };
 

@@ -14,6 +14,7 @@
 #include "horovod_ext/runtime/sample_budget.h"
 #include "horovod_ext/runtime/summation.h"
 #include "ops/engine_ops.h"
+#include "ops/packed.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -60,19 +61,7 @@ REGISTER_OP("TrepakRnaRead")
     .Attr("shapes: list(shape)")
     .Attr("stream: int")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      std::vector<tensorflow::PartialTensorShape> shapes;
-      TF_RETURN_IF_ERROR(context->GetAttr("shapes", &shapes));
-      for (size_t i = 0; i < shapes.size(); ++i) {
-        tensorflow::shape_inference::ShapeHandle shape;
-        TF_RETURN_IF_ERROR(context->MakeShapeFromPartialTensorShape(shapes[i], &shape));
-        context->set_output(static_cast<int>(i), shape);
-      }
-      for (const int scalar : {1, 2}) {
-        context->set_output(context->num_outputs() - scalar, context->Scalar());
-      }
-      return absl::OkStatus();
-    })
+    .SetShapeFn(ShapesOfAttribute)
     .Doc(R"doc(
 Returns the oldest round that has finished and was not read, and counts its samples.
 
@@ -104,16 +93,11 @@ class RnaWriteOp : public RnaOp {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()));
     const int count = context->num_inputs() - 1;
-    Layout layout(context->input(0).dtype());
-    std::vector<size_t> offsets;
-    for (int i = 0; i < count; ++i) {
-      offsets.push_back(layout.Place(context->input(i).NumElements()));
-    }
-    Payload values = Payload::Allocate(layout.bytes());
+    const Packed packed = Packed::FromInputs(context, 0, count);
+    Payload values = Payload::Allocate(packed.bytes());
     bool finite = true;
     for (int i = 0; i < count; ++i) {
-      const size_t end = i + 1 < count ? offsets[i + 1] : layout.bytes();
-      finite &= Copy(context->input(i), offsets[i], end, &values);
+      finite &= Copy(context->input(i), packed.Place(static_cast<size_t>(i), &values));
     }
     Gradient gradient;
     gradient.values = finite ? std::move(values) : Payload();
@@ -123,14 +107,11 @@ class RnaWriteOp : public RnaOp {
   }
 
  private:
-  static bool Copy(const tensorflow::Tensor& tensor, size_t begin, size_t end, Payload* buffer) {
-    char* const at = static_cast<char*>(buffer->mutable_data()) + begin;
-    const size_t bytes = tensor.TotalBytes();
-    std::memset(at + bytes, 0, end - begin - bytes);
+  static bool Copy(const tensorflow::Tensor& tensor, char* to) {
     const auto count = static_cast<size_t>(tensor.NumElements());
     return tensor.dtype() == tensorflow::DT_DOUBLE
-               ? CopyFinite<double, uint64_t>(tensor.data(), count, at)
-               : CopyFinite<float, uint32_t>(tensor.data(), count, at);
+               ? CopyFinite<double, uint64_t>(tensor.data(), count, to)
+               : CopyFinite<float, uint32_t>(tensor.data(), count, to);
   }
 };
 
@@ -143,7 +124,7 @@ class RnaWaitOp : public tensorflow::AsyncOpKernel {
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
     const std::shared_ptr<RnaWorker> worker =
-        RnaEngine::Of(static_cast<uint32_t>(stream_)).worker();
+        EngineOf<RnaEngine>(static_cast<uint32_t>(stream_)).worker();
     OP_REQUIRES_OK_ASYNC(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()), done);
     Wait(worker.get(), [context, done](const Status& status) {
       if (!status.ok()) {
@@ -194,8 +175,7 @@ class RnaFinishedOp : public RnaOp {
 class RnaReadOp : public RnaOp {
  public:
   explicit RnaReadOp(tensorflow::OpKernelConstruction* context) : RnaOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("T", &type_));
-    OP_REQUIRES_OK(context, context->GetAttr("shapes", &shapes_));
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
@@ -204,16 +184,11 @@ class RnaReadOp : public RnaOp {
     OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : worker->Read(&round)));
     if (round.contributors > 1) {
       // W in the thesis.
-      Scale(ElementTypeOf(type_), round.sum.size(), 1.0 / round.contributors, round.sum.data(),
+      Scale(packed_.type(), round.sum.size(), 1.0 / round.contributors, round.sum.data(),
             round.sum.mutable_data());
     }
-    Layout layout(type_);
-    int output = 0;
-    for (const tensorflow::TensorShape& shape : shapes_) {
-      const size_t offset = layout.Place(shape.num_elements());
-      const size_t bytes = static_cast<size_t>(shape.num_elements()) * SizeOf(ElementTypeOf(type_));
-      context->set_output(output++, TensorOf(type_, shape, round.sum.Part(offset, bytes)));
-    }
+    packed_.Output(round.sum, context);
+    int output = static_cast<int>(packed_.count());
     tensorflow::Tensor* contributors = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(output++, {}, &contributors));
     contributors->scalar<int32_t>()() = static_cast<int32_t>(round.contributors);
@@ -224,8 +199,7 @@ class RnaReadOp : public RnaOp {
   }
 
  private:
-  tensorflow::DataType type_ = tensorflow::DT_FLOAT;
-  std::vector<tensorflow::TensorShape> shapes_;
+  Packed packed_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaWrite").Device(tensorflow::DEVICE_CPU), RnaWriteOp);

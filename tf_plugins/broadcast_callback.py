@@ -120,7 +120,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def _goes_at_own_pace(self) -> bool:
         distributed = filter(is_distributed, optimizers_of(self.model))
-        return any(optimizer._trepak.rounds is not None for optimizer in distributed)
+        return any(optimizer._trepak.pace is not None for optimizer in distributed)
 
     def _check_optimizer(self) -> None:
         optimizers = optimizers_of(self.model)
@@ -190,7 +190,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         return True
 
     def _average(self) -> None:
-        flush(self.model)  # before any exchange: ranks that still train may need this one's gradients
+        flush(
+            self.model
+        )  # before any exchange: ranks that still train may need this one's gradients
         if not self._state_is_averaged:
             local = [v for v in self.model.weights if key(v) in self._local]
             average_state(self.model, local_variables=local)

@@ -32,7 +32,7 @@ class Distribution:
         # True while a LossScaleOptimizer, which has reduced, has the optimizer inside it apply.
         self.delegating = False
         self.overlap = OverlappedStep(self)
-        self.rounds = sync.rounds(self)
+        self.pace = sync.pace(self)
         # Inside an update: the iterations and the learning rate of what is applied.
         self.iterations: Any = None
         self.learning_rate: Any = None
@@ -117,12 +117,12 @@ class DistributedMixin:
     def flush(self) -> None:
         """Applies gradients that wait for a later step; a collective call."""
         self._trepak.overlap.flush(self)
-        if self._trepak.rounds is not None:
-            self._trepak.rounds.drain(self)
+        if self._trepak.pace is not None:
+            self._trepak.pace.drain(self)
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
-        if self._trepak.rounds is not None:
-            self._trepak.rounds.step(self, grads, variables)
+        if self._trepak.pace is not None:
+            self._trepak.pace.step(self, grads, variables)
             return
         if self._trepak.overlap.takes(grads, variables):
             self._trepak.overlap.push(self, grads, variables)
@@ -138,7 +138,7 @@ class DistributedMixin:
         return bool(getattr(self, "gradient_accumulation_steps", None))
 
     def _skip_step(self) -> None:
-        if self._trepak.rounds is None:  # these count rounds, which are the same on all ranks
+        if self._trepak.pace is None:  # else what has been applied is counted
             self._iterations.assign_add(1)  # type: ignore[attr-defined]
 
     # With `gradient_accumulation_steps`, Keras sums gradients inside apply() and clips the mean in
@@ -166,7 +166,7 @@ class DistributedMixin:
             return self._trepak.iterations
         passes = super().iterations  # type: ignore[misc]
         accumulator = self._trepak.accumulator
-        if self._trepak.rounds is None and accumulator is not None and accumulator.ending_step:
+        if self._trepak.pace is None and accumulator is not None and accumulator.ending_step:
             return keras.ops.floor_divide(passes, accumulator.passes)
         return passes
 

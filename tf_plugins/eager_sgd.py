@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.rna import RoundOptions
-from trepak.tf_plugins.rounds import Rounds, reject_combining
+from trepak.tf_plugins.pace import reject_combining
+from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class EagerSGD(SyncModel):
         if self.mode not in _CHOICES:
             raise ValueError(f"mode must be one of {', '.join(_CHOICES)}, got {self.mode!r}.")
 
-    def rounds(self, distribution: Distribution) -> Rounds:
-        """Returns the rounds of one optimizer; see `SyncModel.rounds`."""
+    def pace(self, distribution: Distribution) -> Rounds:
+        """Returns the rounds of one optimizer; see `SyncModel.pace`."""
         options = RoundOptions(
             choices=_CHOICES[self.mode], seed=self.seed, staleness=_NO_BOUND, sums=True
         )

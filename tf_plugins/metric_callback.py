@@ -43,7 +43,9 @@ class MetricAverageCallback(keras.callbacks.Callback):
             return
         if not self._train_counts:
             self._train_counts = self._counts()
-        flush(self.model)  # before any exchange: ranks that still train may need this one's gradients
+        flush(
+            self.model
+        )  # before any exchange: ranks that still train may need this one's gradients
         mine = {name: [float(v), self._count(name)] for name, v in logs.items() if _is_number(v)}
         everyone = exchange.gather(mine, "metrics")
         for name in mine:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.rna import RoundOptions
-from trepak.tf_plugins.rounds import Rounds, reject_combining
+from trepak.tf_plugins.pace import reject_combining
+from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class RNA(SyncModel):
             choices=self.choices, quorum=self.quorum, seed=self.seed, staleness=self.staleness
         )
 
-    def rounds(self, distribution: Distribution) -> Rounds:
-        """Returns the rounds of one optimizer; see `SyncModel.rounds`."""
+    def pace(self, distribution: Distribution) -> Rounds:
+        """Returns the rounds of one optimizer; see `SyncModel.pace`."""
         return Rounds(distribution, self._options())
 
     def combine(

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, collectives, rna, step_probe
+from trepak.horovod_ext import basics, rna, step_probe
 from trepak.horovod_ext.variables import key, tf_variable
 from trepak.ops import rna as native
-from trepak.ops import sample_budget
-from trepak.tf_plugins.tracing import if_true, reject_xla
+from trepak.tf_plugins.pace import Pace
+from trepak.tf_plugins.tracing import if_true
 
 if TYPE_CHECKING:
     from trepak.tf_plugins.distributed_optimizer import Distribution
-    from trepak.tf_plugins.sync import SyncModel
 
 
-class Rounds:
+class Rounds(Pace):
     """What one distributed optimizer has of the rounds."""
 
     def __init__(
@@ -46,8 +45,7 @@ class Rounds:
         Raises:
             ValueError: the optimizer's other options don't go with rounds.
         """
-        _check(distribution)
-        self._distribution = distribution
+        super().__init__(distribution)
         self._options = options
         self._waits = waits
         self._scales_rate = scales_rate
@@ -59,18 +57,12 @@ class Rounds:
         # Steps of full participation so far: what a schedule of the learning rate sees.
         self._progress: Any = None
 
-    def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+    def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Hands a step's gradients over, and applies the rounds that have ended.
 
         Raises:
-            ValueError: gradients of other variables than in the first step, or of local ones, or of
-                a scaled loss.
+            ValueError: gradients of other variables than in the first step.
         """
-        if not self._distribution.reducer.takes_part():
-            optimizer._apply_plainly(list(grads), list(variables))
-            sample_budget.count_dealt()
-            return
-        reject_xla()
         summed, ready = step_probe.mark_ready(self._start(optimizer, grads, variables))
         native.write_gradients(self.stream, summed, self._rate(optimizer))
         if self._waits:
@@ -91,23 +83,8 @@ class Rounds:
         native.drain_rna(self.stream)
         self._apply_finished(optimizer)
 
-    def _start(
-        self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
+    def _start(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients that a round sums; the first time, starts the rounds."""
-        if hasattr(optimizer, "inner_optimizer"):
-            raise ValueError(
-                "rounds mix gradients of several steps, so a loss scale that changes from step to "
-                "step can't be taken out again: use bfloat16 instead of float16 (mixed_bfloat16), "
-                "or no LossScaleOptimizer."
-            )
-        local = [v for v in variables if self._distribution.reducer.is_local(v)]
-        if local:
-            raise ValueError(
-                f"variable {local[0].path} is local to each rank, but rounds sum the gradients of "
-                "all variables: give it an optimizer of its own."
-            )
-        self._distribution.reducer.agree(grads, variables)
         summed = [v for grad, v in zip(grads, variables, strict=True) if grad is not None]
         if self.stream is None:
             self._variables, self._summed = list(variables), summed
@@ -176,29 +153,6 @@ class Rounds:
             yield
         finally:
             self._distribution.learning_rate = None
-
-
-def _check(distribution: Distribution) -> None:
-    options = distribution.reducer.options
-    reasons = {
-        "op must be Average": options.op != collectives.Average,
-        "transport= carries the gradients of bulk synchronous steps": options.transport is not None,
-        "compression is not for them": options.compression is not collectives.Compression.none,
-        "they have no predivide factor": options.gradient_predivide_factor != 1.0,
-        "they are of all ranks, not of a process set": options.process_set.process_set_id != 0,
-    }
-    reason = next((reason for reason, holds in reasons.items() if holds), None)
-    if reason is not None:
-        raise ValueError(f"sync={type(distribution.sync).__name__}() works in rounds: {reason}.")
-
-
-def reject_combining(sync: SyncModel) -> ValueError:
-    """Returns the error for whoever wants the gradients of one step."""
-    return ValueError(
-        f"{type(sync).__name__} applies rounds, not the gradients of a step: leave out "
-        "compute_gradients() and gradient_accumulation_steps (backward_passes_per_step does the "
-        "latter)."
-    )
 
 
 def _repeat(times: Any, then: Callable[[], None]) -> None:

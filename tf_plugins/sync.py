@@ -10,7 +10,7 @@ from trepak.horovod_ext.gradient_reducer import GradientReducer
 
 if TYPE_CHECKING:
     from trepak.tf_plugins.distributed_optimizer import Distribution
-    from trepak.tf_plugins.rounds import Rounds
+    from trepak.tf_plugins.pace import Pace
 
 
 class SyncModel(abc.ABC):
@@ -37,8 +37,8 @@ class SyncModel(abc.ABC):
             variables: the variables that they belong to.
         """
 
-    def rounds(self, distribution: Distribution) -> Rounds | None:
-        """Returns what ends an optimizer's steps, if it is not one reduction for each.
+    def pace(self, distribution: Distribution) -> Pace | None:
+        """Returns what ends an optimizer's steps, if ranks go at their own pace.
 
         Args:
             distribution: of the optimizer.

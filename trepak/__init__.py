@@ -41,6 +41,7 @@ _EXPORTS = {
     "tf_plugins.bsp": "BSP",
     "tf_plugins.rna": "RNA",
     "tf_plugins.eager_sgd": "EagerSGD",
+    "tf_plugins.adpsgd": "ADPSGD",
     "tf_plugins.global_epochs": "global_epochs",
     "tf_plugins.state_average": "average_state",
     "tf_plugins.sync_batch_norm": "SyncBatchNormalization",

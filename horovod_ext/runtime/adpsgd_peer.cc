@@ -15,39 +15,60 @@ AdpsgdPeer::AdpsgdPeer(const Options& options, const Rules& rules,
     : Endpoint(options, std::move(errors)),
       rules_(rules),
       random_(rules.seed + options.rank),
-      values_(Payload::Allocate(rules.elements * SizeOf(rules.type))),
+      values_(Payload::Allocate(bytes())),
+      shown_(Payload::Allocate(bytes())),
       samples_(options.size, 0) {
-  std::memset(values_.mutable_data(), 0, values_.size());
+  std::memset(values_.mutable_data(), 0, bytes());
+  std::memset(shown_.mutable_data(), 0, bytes());
+}
+
+Payload AdpsgdPeer::Copy(const Payload& values) const {
+  Payload copy = Payload::Allocate(bytes());
+  std::memcpy(copy.mutable_data(), values.data(), bytes());
+  return copy;
+}
+
+Status AdpsgdPeer::Check(const Payload& values) const {
+  TREPAK_RETURN_IF_ERROR(error());
+  if (values.size() != bytes()) {
+    return InvalidArgumentError(Me() + " has " + std::to_string(values.size()) +
+                                " bytes of parameters, not " + std::to_string(bytes()));
+  }
+  return OkStatus();
 }
 
 Status AdpsgdPeer::Assign(const Payload& values) {
-  TREPAK_RETURN_IF_ERROR(error());
+  TREPAK_RETURN_IF_ERROR(Check(values));
   std::lock_guard<std::mutex> lock(mutex_);
-  if (values.size() != bytes() || sent_.size() != 0) {
-    return FailedPreconditionError(Me() + " assigns " + std::to_string(values.size()) +
-                                   " bytes of parameters, not " + std::to_string(bytes()) +
-                                   ", or while it averages");
+  if (sent_.size() != 0) {
+    return FailedPreconditionError(Me() + " sets its parameters while it averages them");
   }
-  std::memcpy(values_.mutable_data(), values.data(), bytes());
+  values_ = Copy(values);
+  shown_ = Copy(values);
   return OkStatus();
 }
 
-Status AdpsgdPeer::Load(Payload* values) const {
+Status AdpsgdPeer::Load(Payload* values) {
   TREPAK_RETURN_IF_ERROR(error());
-  *values = Payload::Allocate(bytes());
   std::lock_guard<std::mutex> lock(mutex_);
-  std::memcpy(values->mutable_data(), values_.data(), bytes());
+  *values = Copy(values_);
+  shown_ = Copy(values_);  // not the same memory: it is the caller's
   return OkStatus();
 }
 
-Status AdpsgdPeer::Add(const Payload& change, uint64_t samples) {
-  TREPAK_RETURN_IF_ERROR(error());
+Status AdpsgdPeer::Show(const Payload& values) {
+  TREPAK_RETURN_IF_ERROR(Check(values));
   std::lock_guard<std::mutex> lock(mutex_);
-  if (change.size() != bytes()) {
-    return InvalidArgumentError(Me() + " adds " + std::to_string(change.size()) +
-                                " bytes to its parameters, not " + std::to_string(bytes()));
-  }
-  Accumulate(rules_.type, bytes(), 1.0, change.data(), values_.mutable_data());
+  shown_ = Copy(values);
+  return OkStatus();
+}
+
+Status AdpsgdPeer::Add(const Payload& values, uint64_t samples) {
+  TREPAK_RETURN_IF_ERROR(Check(values));
+  std::lock_guard<std::mutex> lock(mutex_);
+  Accumulate(rules_.type, bytes(), 1.0, values.data(), values_.mutable_data());
+  Accumulate(rules_.type, bytes(), -1.0, shown_.data(), values_.mutable_data());
+  shown_ = Copy(values);
   samples_[options().rank] += samples;
   ++counters_.steps;
   return is_active() && sent_.size() == 0 ? Begin() : OkStatus();
@@ -59,16 +80,16 @@ Status AdpsgdPeer::Begin() {
   asked_at_ = Clock::now();
   Message message;
   message.header.kind = MessageKind::kAverage;
-  message.payload = Packed();
+  message.payload = Packed(head() + bytes());
   sent_ = message.payload.Part(head(), bytes());
   return Send(asked_, {}, std::move(message));
 }
 
-Payload AdpsgdPeer::Packed() const {
-  Payload packed = Payload::Allocate(head() + bytes());
+Payload AdpsgdPeer::Packed(size_t size) const {
+  Payload packed = Payload::Allocate(size);
   char* const at = static_cast<char*>(packed.mutable_data());
   std::memcpy(at, samples_.data(), head());
-  std::memcpy(at + head(), values_.data(), bytes());
+  std::memcpy(at + head(), values_.data(), size - head());
   return packed;
 }
 
@@ -92,21 +113,24 @@ void AdpsgdPeer::TakeMean(const Payload& theirs, const Payload& mine) {
 
 Status AdpsgdPeer::Handle(Message message) {
   const Header& header = message.header;
-  if (header.sender >= options().size || message.payload.size() != head() + bytes()) {
+  const size_t expected = header.kind == MessageKind::kCounted ? head() : head() + bytes();
+  if (header.sender >= options().size || message.payload.size() != expected) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) + " averages " +
                                 std::to_string(message.payload.size()) + " bytes, this rank " +
-                                std::to_string(head() + bytes()) +
-                                ": build the same model on every rank");
+                                std::to_string(expected) + ": build the same model on every rank");
   }
-  const Payload theirs = message.payload.Part(head(), bytes());
   std::vector<Callback> settled;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Hear(message.payload);
+    if (header.kind == MessageKind::kCounted) {
+      return OkStatus();
+    }
+    const Payload theirs = message.payload.Part(head(), bytes());
     if (header.kind == MessageKind::kAverage && !is_active()) {
       Message answer;
       answer.header.kind = MessageKind::kAveraged;
-      answer.payload = Packed();
+      answer.payload = Packed(head() + bytes());
       const Payload mine = answer.payload.Part(head(), bytes());
       TakeMean(theirs, mine);
       return Send(header.sender, {}, std::move(answer));
@@ -130,6 +154,10 @@ void AdpsgdPeer::Settle(Callback callback) {
   Status status;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    Message counted;
+    counted.header.kind = MessageKind::kCounted;
+    counted.payload = Packed(head());
+    Broadcast(counted);
     status = error();
     if (status.ok() && sent_.size() != 0) {
       settling_.push_back(std::move(callback));
@@ -159,9 +187,11 @@ void AdpsgdPeer::Failed(const Status& status) {
   }
 }
 
-uint64_t AdpsgdPeer::samples() const {
+uint64_t AdpsgdPeer::TakeSamples() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return std::accumulate(samples_.begin(), samples_.end(), uint64_t{0});
+  const uint64_t before = taken_;
+  taken_ = std::accumulate(samples_.begin(), samples_.end(), uint64_t{0});
+  return taken_ - before;
 }
 
 AdpsgdPeer::Counters AdpsgdPeer::counters() const {

@@ -23,7 +23,8 @@ namespace trepak {
 // asks others, so nothing can wait in a circle, and an active rank has one averaging at a time, so
 // each leaves the sum of all parameters as it was.
 //
-// Ranks tell each other, with each averaging, how many samples every rank has taken.
+// Ranks tell each other, with each averaging, and all others when they settle, how many samples
+// every rank has taken.
 //
 // Thread safety: every method may be called from any thread; callbacks run in the transport's
 // thread or in the caller's, without a lock, and must not block.
@@ -48,17 +49,22 @@ class AdpsgdPeer : public Endpoint {
   // Sets this rank's parameters; no averaging may be on its way.
   Status Assign(const Payload& values);
 
-  // Returns a copy of this rank's parameters.
-  Status Load(Payload* values) const;
+  // Returns a copy of this rank's parameters, for training to go on from.
+  Status Load(Payload* values);
 
-  // Adds to this rank's parameters what a step has changed, and begins to average.
-  Status Add(const Payload& change, uint64_t samples);
+  // Says that training goes on from other values than these parameters.
+  Status Show(const Payload& values);
 
-  // Waits until no averaging of this rank's is on its way.
+  // Adds to this rank's parameters what training, a step as a rule, has made of the values that it
+  // went on from, and begins to average.
+  Status Add(const Payload& values, uint64_t samples);
+
+  // Tells all ranks how many samples have been taken, and waits until no averaging of this rank's
+  // is on its way.
   void Settle(Callback callback);
 
-  // Samples of all ranks, as far as this one has heard.
-  uint64_t samples() const;
+  // Samples of all ranks that this one has heard of since the last call.
+  uint64_t TakeSamples();
 
   Counters counters() const;
 
@@ -71,13 +77,15 @@ class AdpsgdPeer : public Endpoint {
   void Failed(const Status& status) override;
 
  private:
+  Payload Copy(const Payload& values) const;
   size_t bytes() const { return rules_.elements * SizeOf(rules_.type); }
   size_t head() const { return options().size * sizeof(uint64_t); }
   bool is_active() const { return options().rank % 2 == 0 && options().size > 1; }
   // All of these require mutex_.
   Status Begin();
-  Payload Packed() const;  // samples_ and values_
+  Payload Packed(size_t size) const;  // samples_ and as much of values_ as goes into `size` bytes
   void Hear(const Payload& packed);
+  Status Check(const Payload& values) const;
   void TakeMean(const Payload& theirs, const Payload& mine);
 
   const Rules rules_;
@@ -85,7 +93,9 @@ class AdpsgdPeer : public Endpoint {
   // All guarded by mutex_.
   std::mt19937_64 random_;
   Payload values_;
+  Payload shown_;                  // what training went on from
   std::vector<uint64_t> samples_;  // by rank
+  uint64_t taken_ = 0;             // samples
   Payload sent_;                   // what an averaging on its way began with; else of no bytes
   uint32_t asked_ = 0;             // rank
   Clock::time_point asked_at_;

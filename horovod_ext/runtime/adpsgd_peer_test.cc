@@ -48,6 +48,11 @@ class Job {
     return payload;
   }
 
+  // A step that changes the model by so much.
+  Status Step(uint32_t rank, double change, uint64_t samples = 1) {
+    return peers_[rank]->Add(Number(Value(rank) + change), samples);
+  }
+
   double Value(uint32_t rank) {
     Payload values;
     EXPECT_TRUE(peers_[rank]->Load(&values).ok());
@@ -76,11 +81,11 @@ TEST(AdpsgdPeerTest, TwoRanksMeetInTheMiddle) {
   Job job(2);
   ASSERT_TRUE(job.peer(0).Assign(Job::Number(4)).ok());
   ASSERT_TRUE(job.peer(1).Assign(Job::Number(10)).ok());
-  ASSERT_TRUE(job.peer(0).Add(Job::Number(2), 32).ok());
+  ASSERT_TRUE(job.Step(0, 2, 32).ok());
   ASSERT_TRUE(job.Settle(0).ok());
   EXPECT_EQ(job.Value(0), 8.0);
   EXPECT_EQ(job.Value(1), 8.0);
-  EXPECT_EQ(job.peer(1).samples(), 32u);
+  EXPECT_EQ(job.peer(1).TakeSamples(), 32u);
   EXPECT_EQ(job.peer(1).counters().averagings, 1u);
 }
 
@@ -92,7 +97,7 @@ TEST(AdpsgdPeerTest, NoStepIsLostWhateverTheSchedule) {
   for (uint32_t rank = 0; rank < kSize; ++rank) {
     threads.emplace_back([&job, rank] {
       for (int step = 0; step < kSteps; ++step) {
-        EXPECT_TRUE(job.peer(rank).Add(Job::Number(rank + 1.0), 1).ok());
+        EXPECT_TRUE(job.Step(rank, rank + 1.0, 1).ok());
       }
     });
   }
@@ -117,12 +122,23 @@ TEST(AdpsgdPeerTest, AveragingBringsRanksTogether) {
   }
   for (int step = 0; step < 200; ++step) {
     for (const uint32_t active : {0u, 2u}) {
-      ASSERT_TRUE(job.peer(active).Add(Job::Number(0), 1).ok());
+      ASSERT_TRUE(job.Step(active, 0, 1).ok());
       ASSERT_TRUE(job.Settle(active).ok());
     }
   }
   for (uint32_t rank = 0; rank < 4; ++rank) {
     EXPECT_NEAR(job.Value(rank), 150.0, 1e-3);
+  }
+}
+
+TEST(AdpsgdPeerTest, WhoSettlesTellsAllHowManySamplesThereWere) {
+  Job job(4);
+  ASSERT_TRUE(job.Step(2, 0, 32).ok());
+  ASSERT_TRUE(job.Step(3, 0, 16).ok());
+  ASSERT_TRUE(job.Settle(2).ok());
+  ASSERT_TRUE(job.Settle(3).ok());
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(job.peer(rank).TakeSamples(), 48u) << rank;
   }
 }
 
@@ -132,7 +148,7 @@ TEST(AdpsgdPeerTest, ALostRankIsNamed) {
     return message.header.kind == MessageKind::kAverage ? FakeNetwork::Fate::kLose
                                                         : FakeNetwork::Fate::kArrive;
   });
-  ASSERT_TRUE(job.peer(0).Add(Job::Number(1), 1).ok());
+  ASSERT_TRUE(job.Step(0, 1, 1).ok());
   job.network.Cut("peer 1");
   EXPECT_THAT(std::string(job.Settle(0).message()), HasSubstr("rank 1"));
   EXPECT_FALSE(job.peer(0).Add(Job::Number(1), 1).ok());
@@ -141,14 +157,23 @@ TEST(AdpsgdPeerTest, ALostRankIsNamed) {
 TEST(AdpsgdPeerTest, WaitingHasADeadline) {
   Job job(2, milliseconds(200));
   job.network.SetFault([](const std::string&, const Message&) { return FakeNetwork::Fate::kLose; });
-  ASSERT_TRUE(job.peer(0).Add(Job::Number(1), 1).ok());
+  ASSERT_TRUE(job.Step(0, 1, 1).ok());
   EXPECT_THAT(std::string(job.Settle(0).message()), HasSubstr("for rank 1 to average"));
+}
+
+TEST(AdpsgdPeerTest, WhatTrainingWasShownIsWhatItsChangesAreOf) {
+  Job job(1);
+  ASSERT_TRUE(job.peer(0).Assign(Job::Number(4)).ok());
+  ASSERT_TRUE(job.peer(0).Show(Job::Number(100)).ok());  // the mean of all ranks, for instance
+  ASSERT_TRUE(job.peer(0).Add(Job::Number(103), 1).ok());
+  ASSERT_TRUE(job.peer(0).Add(Job::Number(105), 1).ok());
+  EXPECT_EQ(job.Value(0), 9.0);
 }
 
 TEST(AdpsgdPeerTest, OtherModelsAreRefused) {
   Job job(2);
   EXPECT_THAT(std::string(job.peer(0).Add(Payload::Allocate(24), 1).message()),
-              HasSubstr("24 bytes to its parameters, not 8"));
+              HasSubstr("24 bytes of parameters, not 8"));
   EXPECT_FALSE(job.peer(0).Assign(Payload::Allocate(24)).ok());
 }
 

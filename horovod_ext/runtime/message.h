@@ -38,6 +38,7 @@ enum class MessageKind : uint8_t {
   // Between AD-PSGD's peers; see adpsgd_peer.h.
   kAverage = 17,   // the sender's parameters, to be averaged with the receiver's
   kAveraged = 18,  // the receiver's, as they were before
+  kCounted = 19,   // how many samples each rank has taken, as far as the sender has heard
 };
 
 enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };

@@ -82,15 +82,4 @@ std::shared_ptr<RnaWorker> RnaEngine::worker() const {
   return worker_;
 }
 
-RnaEngine& RnaEngine::Of(uint32_t stream) {
-  static std::mutex* const mutex = new std::mutex;
-  static auto* const engines = new std::map<uint32_t, std::unique_ptr<RnaEngine>>;
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<RnaEngine>& engine = (*engines)[stream];
-  if (engine == nullptr) {
-    engine = std::make_unique<RnaEngine>();
-  }
-  return *engine;
-}
-
 }  // namespace trepak

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,9 +46,6 @@ class RnaEngine {
 
   // Null if it does not run. What it returns stays valid while it is held.
   std::shared_ptr<RnaWorker> worker() const;
-
-  // Those of this process, by number: one for each optimizer.
-  static RnaEngine& Of(uint32_t stream);
 
  private:
   mutable std::mutex mutex_;

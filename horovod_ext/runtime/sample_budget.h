@@ -34,11 +34,13 @@ class SampleBudget {
     counted_ += samples;
   }
 
-  // Returns where an epoch of so many samples ends that begins now: at a multiple of its length, so
-  // that what the last round had too many is the next epoch's.
-  uint64_t EndOfEpoch(uint64_t samples) const {
+  // Returns where an epoch of so many samples ends that begins now. What the rounds of the epoch
+  // before had too many is the new one's.
+  uint64_t EndOfEpoch(uint64_t samples) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return (counted_ / samples + 1) * samples;
+    const bool goes_on = end_ <= counted_ && counted_ < end_ + samples;
+    end_ = (goes_on ? end_ : counted_) + samples;
+    return end_;
   }
 
   bool HasReached(uint64_t end) const {
@@ -56,6 +58,7 @@ class SampleBudget {
   mutable std::mutex mutex_;
   uint64_t dealt_ = 0;    // Guarded by mutex_.
   uint64_t counted_ = 0;  // Guarded by mutex_.
+  uint64_t end_ = 0;      // Guarded by mutex_; of the latest epoch
 };
 
 }  // namespace trepak

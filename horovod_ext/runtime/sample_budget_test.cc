@@ -13,7 +13,7 @@ TEST(SampleBudgetTest, WhatWasDealtIsTakenOnce) {
   EXPECT_EQ(budget.TakeDealt(), 0u);
 }
 
-TEST(SampleBudgetTest, EpochsEndAtMultiplesOfTheirLength) {
+TEST(SampleBudgetTest, AnEpochBeginsWithWhatTheOneBeforeHadTooMany) {
   SampleBudget budget;
   EXPECT_EQ(budget.EndOfEpoch(100), 100u);
   budget.Count(96);
@@ -23,6 +23,15 @@ TEST(SampleBudgetTest, EpochsEndAtMultiplesOfTheirLength) {
   EXPECT_EQ(budget.EndOfEpoch(100), 200u);
   budget.Count(8);
   EXPECT_EQ(budget.EndOfEpoch(100), 300u) << "an epoch is never empty";
+}
+
+TEST(SampleBudgetTest, OtherTrainingLeavesAnEpochItsLength) {
+  SampleBudget budget;
+  EXPECT_EQ(budget.EndOfEpoch(100), 100u);
+  budget.Count(30);  // and somebody stops
+  EXPECT_EQ(budget.EndOfEpoch(100), 130u);
+  budget.Count(500);
+  EXPECT_EQ(budget.EndOfEpoch(100), 630u);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ STEPS = 20
 class Waiting(trepak.RNA):
     """Every step waits for a round of all ranks: bulk synchronous."""
 
-    def rounds(self, distribution: Any) -> Rounds:
+    def pace(self, distribution: Any) -> Rounds:
         return Rounds(distribution, self._options(), waits=True)
 
 
@@ -99,32 +99,38 @@ def replicas_are_bitwise_equal_after_a_flush() -> Any:
         check_equal_on_all_ranks(model)
         rounds = exchange.gather(int(optimizer.iterations), "rounds")
         assert len(set(rounds)) == 1, (epoch, rounds)
-    counters = rna_counters(optimizer._trepak.rounds.stream)
+    counters = rna_counters(optimizer._trepak.pace.stream)
     steps = sum(10 + 5 * hvd.rank() for _ in range(3))
     assert counters.gradients + counters.dropped == steps, counters
     assert counters.rounds == rounds[0]
     return counters._asdict()
 
 
-@case
-def each_contribution_counts_for_its_share() -> None:
-    """With plain SGD and constant gradients the weights tell how many contributions there were."""
-    rate, gradient = 0.25, float(hvd.rank() + 1)
+def constant_trainer(optimizer: Any, gradient: float) -> tuple[Any, Any]:
+    """Returns a variable, and a step whose gradient is always the same."""
     variable = keras.Variable(np.zeros(5, "float32"))
-    optimizer = hvd.DistributedOptimizer(
-        keras.optimizers.SGD(rate), sync=trepak.RNA(staleness=1000)
-    )
     optimizer.build([variable])
 
     @tf.function
     def step() -> None:
         optimizer.apply([gradient * tf.ones(5)], [variable])
 
+    return variable, step
+
+
+@case
+def each_contribution_counts_for_its_share() -> None:
+    """With plain SGD and constant gradients the weights tell how many contributions there were."""
+    rate = 0.25
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(rate), sync=trepak.RNA(staleness=1000)
+    )
+    variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
     for _ in range(30):
         step()
         time.sleep(0.002 * hvd.rank())
     optimizer.flush()
-    counters = rna_counters(optimizer._trepak.rounds.stream)
+    counters = rna_counters(optimizer._trepak.pace.stream)
     assert counters.gradients == 30 and counters.dropped == 0
     contributed = exchange.gather(counters.contributed, "contributions")
     total = sum(times * (rank + 1.0) for rank, times in enumerate(contributed))
@@ -133,19 +139,13 @@ def each_contribution_counts_for_its_share() -> None:
 
 @case
 def eager_sgd_counts_every_gradient() -> None:
-    rate, gradient, steps = 0.25, float(hvd.rank() + 1), 10 + 10 * hvd.rank()
+    rate = 0.25
     for mode in ("majority", "solo"):
-        variable = keras.Variable(np.zeros(5, "float32"))
         optimizer = hvd.DistributedOptimizer(
             keras.optimizers.SGD(rate), sync=trepak.EagerSGD(mode, seed=2)
         )
-        optimizer.build([variable])
-
-        @tf.function
-        def step(optimizer: Any = optimizer, variable: Any = variable) -> None:
-            optimizer.apply([gradient * tf.ones(5)], [variable])
-
-        for _ in range(steps):
+        variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
+        for _ in range(10 + 10 * hvd.rank()):
             step()
         optimizer.flush()
         total = sum((10 + 10 * rank) * (rank + 1.0) for rank in range(hvd.size()))
@@ -161,7 +161,7 @@ def epochs_are_of_all_ranks_together() -> None:
     x, y = (np.concatenate(parts) for parts in zip(*(batch(i) for i in range(4)), strict=True))
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(32).batch(8)
     pause = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda number, logs: time.sleep(0.02 * hvd.rank())
+        on_train_batch_end=lambda number, logs: time.sleep(0.01 + 0.02 * hvd.rank())
     )
     rounds = []
     look = keras.callbacks.LambdaCallback(
@@ -178,9 +178,9 @@ def epochs_are_of_all_ranks_together() -> None:
     check_equal_on_all_ranks(model)
     assert len(rounds) == 3
     assert all(theirs == rounds for theirs in exchange.gather(rounds, "rounds")), rounds
-    counters = rna_counters(optimizer._trepak.rounds.stream)
+    counters = rna_counters(optimizer._trepak.pace.stream)
     counted = exchange.gather(counters.gradients + counters.dropped, "gradients")
-    assert 3 * 400 / 8 <= sum(counted) <= 3 * 400 / 8 + 6 * hvd.size(), counted
+    assert abs(sum(counted) - 3 * 400 / 8) <= 6 * hvd.size(), counted
 
 
 @case
@@ -218,7 +218,7 @@ def gradients_that_are_not_finite_contribute_nothing() -> None:
         optimizer.apply([tf.ones(3)], [variable])
     optimizer.flush()
     assert np.isfinite(variable.numpy()).all()
-    counters = rna_counters(optimizer._trepak.rounds.stream)
+    counters = rna_counters(optimizer._trepak.pace.stream)
     assert counters.not_finite == (2 if hvd.rank() == 0 else 0)
     check_equal_on_all_ranks_of(variable)
 
@@ -239,7 +239,7 @@ def wrong_use_is_explained() -> None:
         lambda: optimizer.apply([tf.ones(2), tf.ones(2)], [first, second]),
     )
     expect(
-        "not the gradients of a step",
+        "no gradients of one step",
         lambda: optimizer.compute_gradients(lambda: tf.reduce_sum(first.value**2), [first]),
     )
     optimizer.flush()

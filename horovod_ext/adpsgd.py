@@ -1,0 +1,44 @@
+"""AD-PSGD's peers: started for one optimizer on all ranks together, and ended with the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trepak.horovod_ext import basics, config, exchange, flows
+from trepak.ops import adpsgd as native
+
+
+def start(seed: int, dtype: Any, shapes: Sequence[Any]) -> int:
+    """Starts AD-PSGD for one optimizer; a collective call.
+
+    Args:
+        seed: of the draws; the same on all ranks.
+        dtype: of the parameters, float32 or float64.
+        shapes: of the parameters.
+
+    Returns:
+        The number by which it is known.
+
+    Raises:
+        ValueError: the job is elastic.
+        HorovodInternalError: a rank did not answer in time, or has left.
+    """
+    basics.reject_elastic("ADPSGD")
+    stream = flows.begin_stream(native.stop_adpsgd)
+    address = native.start_adpsgd(
+        native.AdpsgdOptions(
+            stream=stream,
+            rank=basics.rank(),
+            size=basics.size(),
+            host=flows.reachable_address(),
+            secret=flows.draw_secret(),
+            deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
+            seed=seed,
+            dtype=dtype,
+            shapes=shapes,
+        )
+    )
+    native.connect_adpsgd(stream, exchange.gather(address, "the addresses of AD-PSGD"))
+    exchange.gather(None, "that all flows of AD-PSGD are open")
+    return stream

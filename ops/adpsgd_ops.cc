@@ -1,0 +1,284 @@
+// AD-PSGD's ops: start, average, count, stop.
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/adpsgd_engine.h"
+#include "horovod_ext/runtime/sample_budget.h"
+#include "horovod_ext/runtime/streams.h"
+#include "ops/engine_ops.h"
+#include "ops/job_attributes.h"
+#include "ops/packed.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace trepak {
+namespace {
+
+REGISTER_OP("TrepakAdpsgdStart")
+    .Input("secret: string")
+    .Output("address: string")
+    .Attr("stream: int")
+    .Attr("rank: int")
+    .Attr("size: int")
+    .Attr("host: string")
+    .Attr("deadline_milliseconds: int")
+    .Attr("dscp: list(int)")
+    .Attr("seed: int")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("Starts AD-PSGD for one optimizer; the shapes are of the parameters.");
+
+REGISTER_OP("TrepakAdpsgdConnect")
+    .Input("addresses: string")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Opens this rank's flows; addresses are by rank.");
+
+REGISTER_OP("TrepakAdpsgdStop")
+    .Attr("stream: int")
+    .Attr("patience_milliseconds: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Ends AD-PSGD's threads and flows; what waits fails. Others get time to end as well.");
+
+REGISTER_OP("TrepakAdpsgdAssign")
+    .Input("values: num_values * T")
+    .Attr("num_values: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Sets this rank's parameters.");
+
+REGISTER_OP("TrepakAdpsgdShow")
+    .Input("values: num_values * T")
+    .Attr("num_values: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Says that training goes on from other values than this rank's parameters.");
+
+REGISTER_OP("TrepakAdpsgdAdd")
+    .Input("values: num_values * T")
+    .Attr("num_values: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Adds what training has made of the values it went on from, and begins to average.");
+
+REGISTER_OP("TrepakAdpsgdLoad")
+    .Output("values: num_values * T")
+    .Attr("num_values: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(ShapesOfAttribute)
+    .Doc("Returns this rank's parameters, and counts the samples that all ranks have taken.");
+
+REGISTER_OP("TrepakAdpsgdSettle")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Waits until no averaging that this rank began is on its way.");
+
+REGISTER_OP("TrepakAdpsgdCounters")
+    .Output("counters: int64")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(2));
+      return absl::OkStatus();
+    })
+    .Doc("Says what AD-PSGD has done on this rank; see AdpsgdPeer::Counters, in its order.");
+
+Status NotRunning() {
+  return NotFoundError("AD-PSGD does not run; DistributedOptimizer(sync=trepak.ADPSGD()) starts it");
+}
+
+class AdpsgdOp : public tensorflow::OpKernel {
+ public:
+  explicit AdpsgdOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("stream", &stream_));
+  }
+
+ protected:
+  AdpsgdEngine& engine() const { return EngineOf<AdpsgdEngine>(static_cast<uint32_t>(stream_)); }
+
+ private:
+  int stream_ = 0;
+};
+
+class AdpsgdStartOp : public AdpsgdOp {
+ public:
+  explicit AdpsgdStartOp(tensorflow::OpKernelConstruction* context) : AdpsgdOp(context) {
+    OP_REQUIRES_OK(context, JobFromAttributes(context, &options_.job));
+    int64_t seed = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("seed", &seed));
+    Packed packed;
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed));
+    options_.peer.type = packed.type();
+    options_.peer.elements = packed.elements();
+    options_.peer.seed = static_cast<uint64_t>(seed);
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    AdpsgdEngine::Options options = options_;
+    OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
+    OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
+    tensorflow::Tensor* address = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &address));
+    address->scalar<tensorflow::tstring>()() = engine().address();
+  }
+
+ private:
+  AdpsgdEngine::Options options_;
+};
+
+class AdpsgdConnectOp : public AdpsgdOp {
+ public:
+  using AdpsgdOp::AdpsgdOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, ToFlowError(engine().Connect(Strings(context->input(0)))));
+  }
+};
+
+class AdpsgdStopOp : public AdpsgdOp {
+ public:
+  explicit AdpsgdStopOp(tensorflow::OpKernelConstruction* context) : AdpsgdOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience_));
+  }
+  void Compute(tensorflow::OpKernelContext*) override {
+    engine().Stop(std::chrono::milliseconds(patience_));
+  }
+
+ private:
+  int64_t patience_ = 0;
+};
+
+// Hands its inputs to the peer.
+class AdpsgdValuesOp : public AdpsgdOp {
+ public:
+  using AdpsgdOp::AdpsgdOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
+    OP_REQUIRES_OK(context, ToFlowError(peer == nullptr ? NotRunning() : OkStatus()));
+    const int count = context->num_inputs();
+    const Packed packed = Packed::FromInputs(context, 0, count);
+    Payload values = Payload::Allocate(packed.bytes());
+    for (int i = 0; i < count; ++i) {
+      const tensorflow::Tensor& input = context->input(i);
+      std::memcpy(packed.Place(static_cast<size_t>(i), &values), input.data(), input.TotalBytes());
+    }
+    OP_REQUIRES_OK(context, ToFlowError(Hand(values, peer.get())));
+  }
+
+ protected:
+  virtual Status Hand(const Payload& values, AdpsgdPeer* peer) = 0;
+};
+
+class AdpsgdAssignOp : public AdpsgdValuesOp {
+ public:
+  using AdpsgdValuesOp::AdpsgdValuesOp;
+
+ protected:
+  Status Hand(const Payload& values, AdpsgdPeer* peer) override { return peer->Assign(values); }
+};
+
+class AdpsgdShowOp : public AdpsgdValuesOp {
+ public:
+  using AdpsgdValuesOp::AdpsgdValuesOp;
+
+ protected:
+  Status Hand(const Payload& values, AdpsgdPeer* peer) override { return peer->Show(values); }
+};
+
+class AdpsgdAddOp : public AdpsgdValuesOp {
+ public:
+  using AdpsgdValuesOp::AdpsgdValuesOp;
+
+ protected:
+  Status Hand(const Payload& values, AdpsgdPeer* peer) override {
+    return peer->Add(values, SampleBudget::Global().TakeDealt());
+  }
+};
+
+class AdpsgdLoadOp : public AdpsgdOp {
+ public:
+  explicit AdpsgdLoadOp(tensorflow::OpKernelConstruction* context) : AdpsgdOp(context) {
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
+  }
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
+    Payload values;
+    OP_REQUIRES_OK(context, ToFlowError(peer == nullptr ? NotRunning() : peer->Load(&values)));
+    packed_.Output(values, context);
+    SampleBudget::Global().Count(peer->TakeSamples());
+  }
+
+ private:
+  Packed packed_;
+};
+
+class AdpsgdSettleOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit AdpsgdSettleOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("stream", &stream_));
+  }
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
+    const std::shared_ptr<AdpsgdPeer> peer =
+        EngineOf<AdpsgdEngine>(static_cast<uint32_t>(stream_)).peer();
+    OP_REQUIRES_OK_ASYNC(context, ToFlowError(peer == nullptr ? NotRunning() : OkStatus()), done);
+    peer->Settle([context, done](const Status& status) {
+      if (!status.ok()) {
+        context->SetStatus(ToFlowError(status));
+      }
+      done();
+    });
+  }
+
+ private:
+  int stream_ = 0;
+};
+
+class AdpsgdCountersOp : public AdpsgdOp {
+ public:
+  using AdpsgdOp::AdpsgdOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
+    const AdpsgdPeer::Counters c = peer == nullptr ? AdpsgdPeer::Counters{} : peer->counters();
+    const uint64_t counted[] = {c.averagings, c.steps};
+    tensorflow::Tensor* counters = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &counters));
+    std::copy(std::begin(counted), std::end(counted), counters->vec<int64_t>().data());
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdStart").Device(tensorflow::DEVICE_CPU), AdpsgdStartOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdConnect").Device(tensorflow::DEVICE_CPU),
+                        AdpsgdConnectOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdStop").Device(tensorflow::DEVICE_CPU), AdpsgdStopOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAssign").Device(tensorflow::DEVICE_CPU), AdpsgdAssignOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdShow").Device(tensorflow::DEVICE_CPU), AdpsgdShowOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAdd").Device(tensorflow::DEVICE_CPU), AdpsgdAddOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdLoad").Device(tensorflow::DEVICE_CPU), AdpsgdLoadOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdSettle").Device(tensorflow::DEVICE_CPU), AdpsgdSettleOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdCounters").Device(tensorflow::DEVICE_CPU),
+                        AdpsgdCountersOp);
+
+}  // namespace
+}  // namespace trepak

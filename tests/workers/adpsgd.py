@@ -1,0 +1,103 @@
+"""AD-PSGD's promises, on real ranks: no step is lost, and replicas come together."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from exactness import dense_model
+from harness import case
+from rna import batch, check_equal_on_all_ranks, constant_trainer, trainer
+
+import trepak
+import trepak.keras as hvd
+from trepak.horovod_ext import exchange
+from trepak.ops.adpsgd import adpsgd_counters
+
+
+@case
+def no_step_is_lost() -> Any:
+    """With plain SGD and constant gradients the mean of all replicas tells how many there were."""
+    rate, steps = 0.25, 10 + 10 * hvd.rank()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate), sync=trepak.ADPSGD(seed=1))
+    variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
+    variable.assign(np.full(5, 3.0, "float32"))
+    for _ in range(steps):
+        step()
+    optimizer.flush()
+    total = sum((10 + 10 * rank) * (rank + 1.0) for rank in range(hvd.size()))
+    np.testing.assert_allclose(variable.numpy(), 3.0 - rate / hvd.size() * total, rtol=1e-5)
+    counters = adpsgd_counters(optimizer._trepak.pace.stream)
+    assert counters.steps == steps
+    averagings = exchange.gather(counters.averagings, "averagings")
+    active, passive = sum(averagings[::2]), sum(averagings[1::2])
+    assert active == passive > 0, averagings
+    return counters._asdict()
+
+
+@case
+def weights_that_are_set_count_as_a_change() -> None:
+    variable = keras.Variable(np.zeros(3, "float32"))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.ADPSGD())
+    optimizer.build([variable])
+    optimizer.apply([tf.zeros(3)], [variable])
+    variable.assign(np.full(3, 7.0, "float32"))
+    optimizer.apply([tf.zeros(3)], [variable])
+    optimizer.flush()
+    np.testing.assert_allclose(variable.numpy(), 7.0, rtol=1e-5)
+
+
+@case
+def it_trains_in_epochs_of_all_ranks_together() -> Any:
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=trepak.ADPSGD(seed=4))
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    x, y = (np.concatenate(parts) for parts in zip(*(batch(i) for i in range(4)), strict=True))
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(32).batch(8)
+    pause = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda number, logs: time.sleep(0.01 + 0.02 * hvd.rank())
+    )
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        pause,
+    ]
+    history = model.fit(
+        trepak.global_epochs(dataset, samples=400),
+        epochs=3,
+        validation_data=(x, y),
+        callbacks=callbacks,
+        verbose=0,
+    )
+    check_equal_on_all_ranks(model)
+    losses = history.history["val_loss"]
+    assert losses[-1] < losses[0], losses
+    steps = exchange.gather(adpsgd_counters(optimizer._trepak.pace.stream).steps, "steps")
+    batches = 3 * 400 / 8
+    assert abs(sum(steps) - batches) <= 6 * hvd.size(), steps
+    return steps
+
+
+@case
+def nobody_waits_for_a_slow_rank() -> None:
+    slow = 0.3
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.ADPSGD())
+    step = trainer(model, optimizer)
+    step(*batch(0))
+    hvd.barrier()
+    began = time.monotonic()
+    last = hvd.size() - 1
+    for number in range(2 if hvd.rank() == last else 30):
+        if hvd.rank() == last:
+            time.sleep(slow)
+        step(*batch(number))
+    seconds = time.monotonic() - began
+    optimizer.flush()
+    check_equal_on_all_ranks(model)
+    assert hvd.rank() == last or seconds < 30 * slow / 3, seconds

@@ -1,0 +1,107 @@
+"""AD-PSGD: replicas that average with one another (Lian et al., ICML 2018), as a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from trepak.horovod_ext import adpsgd, collectives, step_probe
+from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.variables import tf_variable
+from trepak.ops import adpsgd as native
+from trepak.tf_plugins.pace import Pace, reject_combining
+from trepak.tf_plugins.sync import SyncModel
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.distributed_optimizer import Distribution
+
+
+@dataclass(frozen=True)
+class ADPSGD(SyncModel):
+    """Asynchronous decentralized parallel SGD: each rank trains a replica of its own.
+
+    After each step an even rank averages its parameters with those of an odd one, drawn at random,
+    while both go on. Nobody waits for anybody. The model is the average of all replicas: that is
+    what `flush` shows, and what is evaluated and saved; training goes on with the replicas.
+
+    Attributes:
+        seed: of the draws.
+    """
+
+    seed: int = 0
+
+    def pace(self, distribution: Distribution) -> Pace:
+        """Returns the replica of one optimizer; see `SyncModel.pace`."""
+        return Replica(distribution, self.seed)
+
+    def combine(
+        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Raises ValueError: every rank applies its own gradients."""
+        raise reject_combining(self)
+
+
+class Replica(Pace):
+    """This rank's parameters: native code has them, the variables show what training goes on from.
+
+    Weights that are set from outside count as a change, as a step does.
+    """
+
+    def __init__(self, distribution: Distribution, seed: int) -> None:
+        """Makes it; see `Pace`."""
+        super().__init__(distribution)
+        self._seed = seed
+        self.stream: int | None = None  # by which native code knows it
+        self._variables: list[Any] = []
+        self._dtype: Any = None
+        self._finish: Any = None  # drain(), compiled
+
+    def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        if self.stream is None:
+            self._start(variables)
+        ready_grads, ready = step_probe.mark_ready(grads)
+        optimizer._apply_plainly(ready_grads, list(variables))
+        native.add_change(self.stream, self._values())
+        step_probe.mark_done([], ready)
+        self._show(native.load_parameters(self.stream, self._dtype, self._shapes()))
+
+    def _start(self, variables: Sequence[Any]) -> None:
+        self._variables = [tf_variable(variable) for variable in variables]
+        wide = any(v.dtype == tf.float64 for v in self._variables)
+        self._dtype = tf.float64 if wide else tf.float32
+        self.stream = adpsgd.start(self._seed, self._dtype, self._shapes())
+        with tf.init_scope():
+            native.assign_parameters(self.stream, self._values())
+
+    def _shapes(self) -> list[Any]:
+        return [variable.shape for variable in self._variables]
+
+    def _values(self) -> list[Any]:
+        return [tf.cast(variable.value(), self._dtype) for variable in self._variables]
+
+    def _show(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(tf.cast(value, variable.dtype))
+
+    def drain(self, optimizer: Any) -> None:
+        """Shows the average of all replicas; see `Pace`."""
+        if self.stream is None:
+            return
+        if self._finish is None:
+            self._finish = tf.function(self._drain, autograph=False)
+        with tf.init_scope():
+            self._finish()
+
+    def _drain(self) -> None:
+        name = f"trepak_adpsgd_{self.stream}"
+        with tf.control_dependencies([native.settle(self.stream)]):
+            # Averagings move parameters between ranks until all have settled.
+            all_settled = collectives.allreduce(tf.zeros([]), name=f"{name}_settled")
+        with tf.control_dependencies([all_settled]):
+            mine = native.load_parameters(self.stream, self._dtype, self._shapes())
+        mean = collectives.grouped_allreduce(mine, op=collectives.Average, name=name)
+        self._show(mean)
+        native.show_parameters(self.stream, self._values())

@@ -1,0 +1,96 @@
+"""What ends an optimizer's steps where ranks go at their own pace: not one reduction for each."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trepak.horovod_ext import collectives
+from trepak.ops import sample_budget
+from trepak.tf_plugins.tracing import reject_xla
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.sync import SyncModel
+
+
+class Pace(abc.ABC):
+    """What one distributed optimizer has of it."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        """Makes it; nothing runs before the first step.
+
+        Args:
+            distribution: of the optimizer.
+
+        Raises:
+            ValueError: the optimizer's other options don't go with it.
+        """
+        _check_options(distribution)
+        self._distribution = distribution
+
+    def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Ends a step of this rank's.
+
+        Args:
+            optimizer: the distributed one.
+            grads: this rank's gradients: tensors, IndexedSlices or None.
+            variables: the variables that they belong to.
+
+        Raises:
+            ValueError: variables that are local to a rank, or gradients of a scaled loss.
+        """
+        if not self._distribution.reducer.takes_part():
+            optimizer._apply_plainly(list(grads), list(variables))
+            sample_budget.count_dealt()
+            return
+        reject_xla()
+        if hasattr(optimizer, "inner_optimizer"):
+            raise ValueError(
+                "where ranks go at their own pace, what they exchange comes from several steps, so "
+                "a loss scale that changes from step to step can't be taken out again: use "
+                "bfloat16 instead of float16 (mixed_bfloat16), or no LossScaleOptimizer."
+            )
+        local = [v for v in variables if self._distribution.reducer.is_local(v)]
+        if local:
+            raise ValueError(
+                f"variable {local[0].path} is local to each rank, but "
+                f"{type(self._distribution.sync).__name__} is for all variables of an optimizer: "
+                "give it one of its own."
+            )
+        self._distribution.reducer.agree(grads, variables)
+        self._step(optimizer, grads, variables)
+
+    @abc.abstractmethod
+    def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Ends a step of this rank's, one of several."""
+
+    @abc.abstractmethod
+    def drain(self, optimizer: Any) -> None:
+        """Waits until all ranks do, and gives all of them the same weights; a collective call."""
+
+
+def _check_options(distribution: Distribution) -> None:
+    options = distribution.reducer.options
+    reasons = {
+        "op must be Average": options.op != collectives.Average,
+        "transport= carries the gradients of bulk synchronous steps": options.transport is not None,
+        "compression is not for it": options.compression is not collectives.Compression.none,
+        "it has no predivide factor": options.gradient_predivide_factor != 1.0,
+        "it is for all ranks, not a process set": options.process_set.process_set_id != 0,
+    }
+    reason = next((reason for reason, holds in reasons.items() if holds), None)
+    if reason is not None:
+        raise ValueError(
+            f"with sync={type(distribution.sync).__name__}() ranks go at their own pace: {reason}."
+        )
+
+
+def reject_combining(sync: SyncModel) -> ValueError:
+    """Returns the error for whoever wants the gradients of one step."""
+    return ValueError(
+        f"with {type(sync).__name__} there are no gradients of one step of all ranks: leave out "
+        "compute_gradients() and gradient_accumulation_steps (backward_passes_per_step does the "
+        "latter)."
+    )
