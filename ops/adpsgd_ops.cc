@@ -107,7 +107,8 @@ REGISTER_OP("TrepakAdpsgdCounters")
     .Doc("Says what AD-PSGD has done on this rank; see AdpsgdPeer::Counters, in its order.");
 
 Status NotRunning() {
-  return NotFoundError("AD-PSGD does not run; DistributedOptimizer(sync=trepak.ADPSGD()) starts it");
+  return NotFoundError(
+      "AD-PSGD does not run; DistributedOptimizer(sync=trepak.ADPSGD()) starts it");
 }
 
 class AdpsgdOp : public tensorflow::OpKernel {

@@ -228,5 +228,6 @@ def rna_counters(stream: int) -> RnaCounters:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        *counts, nanoseconds = load().trepak_rna_counters(stream=stream).numpy().tolist()
-    return RnaCounters(*counts, 1e-9 * nanoseconds)
+        counted = load().trepak_rna_counters(stream=stream).numpy().tolist()
+    *counts, nanoseconds = counted
+    return RnaCounters._make([*counts, 1e-9 * nanoseconds])

@@ -47,14 +47,15 @@ class ADPSGD(SyncModel):
 class Replica(Pace):
     """This rank's parameters: native code has them, the variables show what training goes on from.
 
-    Weights that are set from outside count as a change, as a step does.
+    Weights that are set from outside count as a change, as a step does: set them on all ranks after
+    a `flush`, and they are the new average.
     """
 
     def __init__(self, distribution: Distribution, seed: int) -> None:
         """Makes it; see `Pace`."""
         super().__init__(distribution)
         self._seed = seed
-        self.stream: int | None = None  # by which native code knows it
+        self.stream: Any = None  # by which native code knows it
         self._variables: list[Any] = []
         self._dtype: Any = None
         self._finish: Any = None  # drain(), compiled

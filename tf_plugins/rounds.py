@@ -49,7 +49,7 @@ class Rounds(Pace):
         self._options = options
         self._waits = waits
         self._scales_rate = scales_rate
-        self.stream: int | None = None  # by which native code knows the rounds
+        self.stream: Any = None  # by which native code knows the rounds
         self._variables: list[Any] = []
         self._summed: list[Any] = []  # those that have gradients
         self._dtype: Any = None
