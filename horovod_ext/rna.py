@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trepak.horovod_ext import basics, config, exchange, flows
+from trepak.horovod_ext import basics, config, exchange, flows, parameter_server, rna_groups
+from trepak.horovod_ext.rna_groups import Groups
 from trepak.ops import rna as native
+
+_FIRST_KEY = 1 << 24  # of the parameter servers' variables that are not a gradient's
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class RoundOptions:
         staleness: gradients that are more rounds stale are dropped.
         sums: several gradients of a rank are added up; otherwise their mean is taken, weighted by
             how new they are.
+        period: rounds from one exchange of groups to the next.
     """
 
     choices: int = 2
@@ -28,36 +32,75 @@ class RoundOptions:
     seed: int = 0
     staleness: int = 3
     sums: bool = False
+    period: int = 4
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that are wrong."""
-        for name in ("choices", "quorum"):
+        for name in ("choices", "quorum", "period"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.staleness < 0:
             raise ValueError(f"staleness must not be negative, got {self.staleness}.")
 
 
-def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
+def start(
+    options: RoundOptions, dtype: Any, shapes: Sequence[Any], groups: Groups | None = None
+) -> int:
     """Starts rounds for one optimizer; a collective call.
 
     Args:
         options: the same on all ranks.
         dtype: of the gradients, float32 or float64.
         shapes: of the gradients.
+        groups: ranks that have rounds of their own, and exchange parameters with other groups; each
+            rank is in one of them. None: all ranks have the same rounds.
 
     Returns:
         The number by which these rounds are known.
 
     Raises:
-        ValueError: more answers are wanted than there are ranks, or the job is elastic.
+        ValueError: more answers are wanted than there are ranks, the job is elastic, or Horovod has
+            no such groups.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    rank, size = basics.rank(), basics.size()
-    if options.quorum > size:
-        raise ValueError(f"quorum={options.quorum} answers can't come from {size} ranks.")
     basics.reject_elastic("RNA")
+    if groups is not None:
+        parameter_server.start(parameter_server.ServerOptions())
     stream = flows.begin_stream(native.stop_rna)
+    _start(stream, options, dtype, shapes, groups)
+    return stream
+
+
+def regroup(
+    stream: int, options: RoundOptions, dtype: Any, shapes: Sequence[Any], groups: Groups
+) -> None:
+    """Has the rounds go on in other groups; a collective call, after all ranks have drained.
+
+    Args:
+        stream: what `start` returned.
+        options: what `start` was given.
+        dtype: what `start` was given.
+        shapes: what `start` was given.
+        groups: the new ones.
+
+    Raises:
+        ValueError: Horovod has no such groups.
+        HorovodInternalError: a rank did not answer in time, or has left.
+    """
+    native.stop_rna(stream, flows.PATIENCE_SECONDS)
+    _start(stream, options, dtype, shapes, groups)
+
+
+def _start(
+    stream: int, options: RoundOptions, dtype: Any, shapes: Sequence[Any], groups: Groups | None
+) -> None:
+    rank, size = basics.rank(), basics.size()
+    together = rna_groups.check(groups or [range(size)], size)
+    members = next(group for group in together if rank in group)
+    if options.quorum > min(map(len, together)):
+        raise ValueError(
+            f"quorum={options.quorum} answers can't come from {min(map(len, together))} ranks."
+        )
     worker, controller = native.start_rna(
         native.RnaOptions(
             stream=stream,
@@ -66,6 +109,10 @@ def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
             host=flows.reachable_address(),
             secret=flows.draw_secret(),
             deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
+            members=members,
+            process_set=rna_groups.process_set(together, size),
+            period=options.period if len(together) > 1 else 0,
+            parameters=None if groups is None else _FIRST_KEY + 2 * stream,
             choices=options.choices,
             quorum=options.quorum,
             seed=options.seed,
@@ -76,6 +123,5 @@ def start(options: RoundOptions, dtype: Any, shapes: Sequence[Any]) -> int:
         )
     )
     addresses = exchange.gather([worker, controller], "the addresses of RNA")
-    native.connect_rna(stream, addresses[0][1], [theirs for theirs, _ in addresses])
+    native.connect_rna(stream, addresses[members[0]][1], [theirs for theirs, _ in addresses])
     exchange.gather(None, "that all flows of RNA are open")
-    return stream

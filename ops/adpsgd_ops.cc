@@ -178,13 +178,7 @@ class AdpsgdValuesOp : public AdpsgdOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
     OP_REQUIRES_OK(context, ToFlowError(peer == nullptr ? NotRunning() : OkStatus()));
-    const int count = context->num_inputs();
-    const Packed packed = Packed::FromInputs(context, 0, count);
-    Payload values = Payload::Allocate(packed.bytes());
-    for (int i = 0; i < count; ++i) {
-      const tensorflow::Tensor& input = context->input(i);
-      std::memcpy(packed.Place(static_cast<size_t>(i), &values), input.data(), input.TotalBytes());
-    }
+    const Payload values = PackInputs(context, 0, context->num_inputs());
     OP_REQUIRES_OK(context, ToFlowError(Hand(values, peer.get())));
   }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "horovod_ext/runtime/payload.h"
@@ -76,6 +77,17 @@ class Packed {
   std::vector<tensorflow::TensorShape> shapes_;
   std::vector<size_t> begins_ = {0};  // one more than there are tensors
 };
+
+// Copies inputs of one type into one buffer.
+inline Payload PackInputs(tensorflow::OpKernelContext* context, int first, int count) {
+  const Packed packed = Packed::FromInputs(context, first, count);
+  Payload values = Payload::Allocate(packed.bytes());
+  for (int i = 0; i < count; ++i) {
+    const tensorflow::Tensor& input = context->input(first + i);
+    std::memcpy(packed.Place(static_cast<size_t>(i), &values), input.data(), input.TotalBytes());
+  }
+  return values;
+}
 
 // Outputs of the attribute shapes, and after them scalars.
 inline absl::Status ShapesOfAttribute(tensorflow::shape_inference::InferenceContext* context) {

@@ -12,11 +12,16 @@ __all__ = [
     "RnaCounters",
     "RnaOptions",
     "RnaRound",
+    "assign_parameters",
     "await_round",
+    "bring_last_change",
     "connect_rna",
     "drain_rna",
+    "exchange_parameters",
+    "fetch_parameters",
     "finished_rounds",
     "read_round",
+    "remaining_rounds",
     "rna_counters",
     "start_rna",
     "stop_rna",
@@ -35,6 +40,11 @@ class RnaOptions:
         host: an address of this machine that the other ranks can reach.
         secret: 32 bytes that only this job knows.
         deadline_seconds: of every wait.
+        members: ranks of this rank's group; the first one decides when rounds start.
+        process_set: Horovod's number of the group.
+        period: rounds from one exchange of the groups to the next; 0 if there is but one group.
+        parameters: the key by which the parameter servers know the job's; None if groups share
+            none.
         choices: ranks that are probed per round.
         quorum: answers that start a round.
         seed: of the draws.
@@ -51,6 +61,10 @@ class RnaOptions:
     host: str
     secret: bytes = field(repr=False)
     deadline_seconds: float
+    members: Sequence[int]
+    process_set: int
+    period: int
+    parameters: int | None
     choices: int
     quorum: int
     seed: int
@@ -62,17 +76,22 @@ class RnaOptions:
 
 
 class RnaRound(NamedTuple):
-    """The result of a round.
+    """The result of a round, or of an exchange after one.
 
     Attributes:
-        gradients: the mean over the ranks that brought one, for each variable.
-        contributors: how many these are; int32, [].
+        gradients: the mean over the ranks that brought one, for each variable; after an exchange,
+            the parameters to adopt.
+        share: of the group's ranks, that brought one; float32, [].
         rate: the mean of their learning rates; float32, [].
+        is_exchange: this is what came of an exchange with other groups; bool, [].
+        exchanges: this rank is to exchange its parameters when it has applied this; bool, [].
     """
 
     gradients: list[Any]
-    contributors: Any
+    share: Any
     rate: Any
+    is_exchange: Any
+    exchanges: Any
 
 
 class RnaCounters(NamedTuple):
@@ -87,6 +106,8 @@ class RnaCounters(NamedTuple):
         staleness: of the stalest gradient brought to each round, summed up; in rounds.
         contributors: ranks that brought a gradient, summed up over the rounds.
         round_seconds: from a round's start to its end here, summed up.
+        steps: of this rank, that were timed.
+        step_seconds: of these, from one's end to the next one's, summed up.
     """
 
     rounds: int
@@ -97,13 +118,16 @@ class RnaCounters(NamedTuple):
     staleness: int
     contributors: int
     round_seconds: float
+    steps: int
+    step_seconds: float
 
 
 def start_rna(options: RnaOptions) -> tuple[str, str]:
     """Starts RNA; it listens for other ranks' flows.
 
     Returns:
-        The address of this rank's worker, and that of the controller, empty but on rank 0.
+        The address of this rank's worker, and that of its group's controller, empty but on the
+        group's first rank.
 
     Raises:
         ImportError: Horovod has not been loaded, or is another than the one trepak was built with.
@@ -123,6 +147,10 @@ def start_rna(options: RnaOptions) -> tuple[str, str]:
                 host=options.host,
                 deadline_milliseconds=round(1000 * options.deadline_seconds),
                 dscp=[options.dscp],
+                members=list(options.members),
+                process_set=options.process_set,
+                period=options.period,
+                parameters=-1 if options.parameters is None else options.parameters,
                 choices=options.choices,
                 quorum=options.quorum,
                 seed=options.seed,
@@ -141,7 +169,7 @@ def connect_rna(stream: int, controller: str, workers: Sequence[str]) -> None:
 
     Args:
         stream: the optimizer's number.
-        controller: its address.
+        controller: the address of the group's.
         workers: by rank, the address of its worker.
 
     Raises:
@@ -220,7 +248,68 @@ def read_round(stream: int, dtype: Any, shapes: Sequence[Any]) -> RnaRound:
     made = load().trepak_rna_read(
         num_gradients=len(shapes), T=dtype, shapes=list(shapes), stream=stream
     )
-    return RnaRound(list(made.gradients), made.contributors, made.rate)
+    return RnaRound(list(made.gradients), made.share, made.rate, made.is_exchange, made.exchanges)
+
+
+def remaining_rounds(stream: int) -> Any:
+    """Returns how many rounds are to be read after a drain, finished or not; int32, []."""
+    return load().trepak_rna_remaining(stream=stream)
+
+
+def exchange_parameters(stream: int, values: Sequence[Any]) -> Any:
+    """Exchanges this rank's parameters with other groups, without waiting.
+
+    Args:
+        stream: the optimizer's number.
+        values: tensors of the dtype and shapes that `start_rna` was given.
+
+    Raises:
+        HorovodInternalError: RNA has failed, or the round read last has asked for no exchange.
+    """
+    return load().trepak_rna_exchange(list(values), stream=stream)
+
+
+def bring_last_change(stream: int, values: Sequence[Any]) -> Any:
+    """Adds what this rank's group has changed to the job's parameters, if it leads the group.
+
+    Args:
+        stream: the optimizer's number.
+        values: as for `exchange_parameters`.
+
+    Raises:
+        HorovodInternalError: RNA has failed.
+    """
+    return load().trepak_rna_bring_last_change(list(values), stream=stream)
+
+
+def assign_parameters(stream: int, values: Sequence[Any]) -> Any:
+    """Sets the job's parameters; for one rank, before all fetch them.
+
+    Args:
+        stream: the optimizer's number.
+        values: as for `exchange_parameters`.
+
+    Raises:
+        HorovodInternalError: RNA has failed.
+    """
+    return load().trepak_rna_assign(list(values), stream=stream)
+
+
+def fetch_parameters(stream: int, dtype: Any, shapes: Sequence[Any]) -> list[Any]:
+    """Returns the job's parameters, for training to go on from, and counts others' samples.
+
+    Args:
+        stream: the optimizer's number.
+        dtype: what `start_rna` was given.
+        shapes: what `start_rna` was given.
+
+    Raises:
+        HorovodInternalError: RNA has failed.
+    """
+    made = load().trepak_rna_fetch(
+        num_values=len(shapes), T=dtype, shapes=list(shapes), stream=stream
+    )
+    return list(made)
 
 
 def rna_counters(stream: int) -> RnaCounters:
@@ -229,5 +318,5 @@ def rna_counters(stream: int) -> RnaCounters:
 
     with tf.init_scope(), tf.device("CPU:0"):
         counted = load().trepak_rna_counters(stream=stream).numpy().tolist()
-    *counts, nanoseconds = counted
-    return RnaCounters._make([*counts, 1e-9 * nanoseconds])
+    *counts, nanoseconds, steps, step_nanoseconds = counted
+    return RnaCounters._make([*counts, 1e-9 * nanoseconds, steps, 1e-9 * step_nanoseconds])

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "horovod_ext/runtime/engine.h"
 #include "ops/engine_ops.h"
 #include "ops/job_attributes.h"
 #include "ops/packed.h"
@@ -28,6 +29,10 @@ REGISTER_OP("TrepakRnaStart")
     .Attr("host: string")
     .Attr("deadline_milliseconds: int")
     .Attr("dscp: list(int)")
+    .Attr("members: list(int)")
+    .Attr("process_set: int")
+    .Attr("period: int")
+    .Attr("parameters: int")
     .Attr("choices: int")
     .Attr("quorum: int")
     .Attr("seed: int")
@@ -43,6 +48,10 @@ REGISTER_OP("TrepakRnaStart")
     .Doc(R"doc(
 Starts RNA for one optimizer. addresses: [2], of this rank's worker, and of the controller, or empty.
 
+members: ranks of this one's group.
+process_set: Horovod's, of the group.
+period: rounds from one exchange of the groups to the next; 0 if there is but one group.
+parameters: the key of the job's parameters; -1 if groups don't share any.
 shapes: of the gradients.
 )doc");
 
@@ -66,19 +75,20 @@ REGISTER_OP("TrepakRnaCounters")
     .Attr("stream: int")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(8));
+      context->set_output(0, context->Vector(10));
       return absl::OkStatus();
     })
     .Doc("Says what RNA has done on this rank; see RnaWorker::Counters, in its order.");
 
 // The library beside this one that drives Horovod's core; Python has loaded it, after Horovod.
-Status MakeReducer(const std::string& name, std::shared_ptr<RoundReducer>* reducer) {
-  using Make = RoundReducer* (*)(const char*);
+Status MakeReducer(const std::string& name, int process_set,
+                   std::shared_ptr<RoundReducer>* reducer) {
+  using Make = RoundReducer* (*)(const char*, int32_t);
   const auto make = reinterpret_cast<Make>(dlsym(RTLD_DEFAULT, "TrepakHorovodReducer"));
   if (make == nullptr) {
     return NotFoundError("the library that drives Horovod's core is not loaded");
   }
-  reducer->reset(make(name.c_str()));
+  reducer->reset(make(name.c_str(), process_set));
   return OkStatus();
 }
 
@@ -99,6 +109,17 @@ class RnaStartOp : public RnaOp {
     OP_REQUIRES_OK(context, context->GetAttr("sums", &sums));
     using Combine = RnaContributions::Combine;
     options_.worker.combine = sums ? Combine::kSum : Combine::kByVersion;
+    std::vector<int> members;
+    OP_REQUIRES_OK(context, context->GetAttr("members", &members));
+    OP_REQUIRES(context, !members.empty() && number("period") >= 0,
+                absl::InvalidArgumentError("a group needs members, and a period"));
+    options_.controller.members.assign(members.begin(), members.end());
+    options_.worker.members = static_cast<uint32_t>(members.size());
+    options_.worker.leads = options_.job.rank == options_.controller.members.front();
+    options_.worker.exchange.period = static_cast<uint64_t>(number("period"));
+    options_.worker.exchange.share = static_cast<double>(members.size()) / options_.job.size;
+    process_set_ = static_cast<int>(number("process_set"));
+    parameters_ = number("parameters");
     Packed packed;
     OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed));
     options_.worker.type = packed.type();
@@ -108,7 +129,11 @@ class RnaStartOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     RnaEngine::Options options = options_;
     OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
-    OP_REQUIRES_OK(context, ToFlowError(MakeReducer(engine_name(), &options.reducer)));
+    OP_REQUIRES_OK(context,
+                   ToFlowError(MakeReducer(engine_name(), process_set_, &options.reducer)));
+    if (parameters_ >= 0) {
+      OP_REQUIRES_OK(context, ToFlowError(ShareParameters(options.worker, &options.global)));
+    }
     OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
     tensorflow::Tensor* addresses = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));
@@ -117,7 +142,24 @@ class RnaStartOp : public RnaOp {
   }
 
  private:
+  Status ShareParameters(const RnaWorker::Rules& about,
+                         std::shared_ptr<GlobalParameters>* global) const {
+    const auto key = static_cast<uint32_t>(parameters_);
+    const std::shared_ptr<ParameterClient> client = Engine::Global().client();
+    if (client == nullptr) {
+      return FailedPreconditionError("groups of RNA need the parameter servers, which don't run");
+    }
+    TREPAK_RETURN_IF_ERROR(client->Register(key, "the parameters of RNA's groups", about.type,
+                                            static_cast<int64_t>(about.elements)));
+    TREPAK_RETURN_IF_ERROR(
+        client->Register(key + 1, "the samples of RNA's groups", ElementType::kFloat64, 1));
+    *global = std::make_shared<ServedParameters>(client, key);
+    return OkStatus();
+  }
+
   RnaEngine::Options options_;
+  int process_set_ = 0;
+  int64_t parameters_ = -1;
 };
 
 class RnaConnectOp : public RnaOp {
@@ -150,9 +192,10 @@ class RnaCountersOp : public RnaOp {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     const RnaWorker::Counters c = worker == nullptr ? RnaWorker::Counters{} : worker->counters();
     const uint64_t counted[] = {c.rounds,     c.contributed, c.gradients,    c.dropped,
-                                c.not_finite, c.staleness,   c.contributors, c.nanoseconds};
+                                c.not_finite, c.staleness,   c.contributors, c.nanoseconds,
+                                c.steps,      c.step_nanoseconds};
     tensorflow::Tensor* counters = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {8}, &counters));
+    OP_REQUIRES_OK(context, context->allocate_output(0, {10}, &counters));
     std::copy(std::begin(counted), std::end(counted), counters->vec<int64_t>().data());
   }
 };

@@ -54,8 +54,10 @@ REGISTER_OP("TrepakRnaFinished")
 
 REGISTER_OP("TrepakRnaRead")
     .Output("gradients: num_gradients * T")
-    .Output("contributors: int32")
+    .Output("share: float")
     .Output("rate: float")
+    .Output("is_exchange: bool")
+    .Output("exchanges: bool")
     .Attr("num_gradients: int >= 1")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
@@ -65,9 +67,11 @@ REGISTER_OP("TrepakRnaRead")
     .Doc(R"doc(
 Returns the oldest round that has finished and was not read, and counts its samples.
 
-gradients: the mean over the ranks that brought one.
-contributors: how many these are.
+gradients: the mean over the ranks that brought one; after an exchange, the parameters to adopt.
+share: of the ranks of the group, that these are.
 rate: the mean of their learning rates.
+is_exchange: this is what came of an exchange with other groups.
+exchanges: this rank is to exchange parameters when it has applied this round.
 )doc");
 
 // Copies floating point numbers; returns whether all are finite. The bits of the exponent are all
@@ -115,38 +119,13 @@ class RnaWriteOp : public RnaOp {
   }
 };
 
-// Waits in one of the worker's threads.
-class RnaWaitOp : public tensorflow::AsyncOpKernel {
- public:
-  explicit RnaWaitOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("stream", &stream_));
-  }
-
-  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
-    const std::shared_ptr<RnaWorker> worker =
-        EngineOf<RnaEngine>(static_cast<uint32_t>(stream_)).worker();
-    OP_REQUIRES_OK_ASYNC(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()), done);
-    Wait(worker.get(), [context, done](const Status& status) {
-      if (!status.ok()) {
-        context->SetStatus(ToFlowError(status));
-      }
-      done();
-    });
-  }
-
- protected:
-  virtual void Wait(RnaWorker* worker, RnaWorker::Callback callback) = 0;
-
- private:
-  int stream_ = 0;
-};
-
 class RnaAwaitOp : public RnaWaitOp {
  public:
   using RnaWaitOp::RnaWaitOp;
 
  protected:
-  void Wait(RnaWorker* worker, RnaWorker::Callback callback) override {
+  void Wait(tensorflow::OpKernelContext*, RnaWorker* worker,
+            RnaWorker::Callback callback) override {
     worker->Await(std::move(callback));
   }
 };
@@ -156,7 +135,8 @@ class RnaDrainOp : public RnaWaitOp {
   using RnaWaitOp::RnaWaitOp;
 
  protected:
-  void Wait(RnaWorker* worker, RnaWorker::Callback callback) override {
+  void Wait(tensorflow::OpKernelContext*, RnaWorker* worker,
+            RnaWorker::Callback callback) override {
     worker->Drain(std::move(callback));
   }
 };
@@ -189,12 +169,15 @@ class RnaReadOp : public RnaOp {
     }
     packed_.Output(round.sum, context);
     int output = static_cast<int>(packed_.count());
-    tensorflow::Tensor* contributors = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(output++, {}, &contributors));
-    contributors->scalar<int32_t>()() = static_cast<int32_t>(round.contributors);
-    tensorflow::Tensor* rate = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(output, {}, &rate));
-    rate->scalar<float>()() = static_cast<float>(round.rate);
+    const auto set = [&](auto value) {
+      tensorflow::Tensor* scalar = nullptr;
+      OP_REQUIRES_OK(context, context->allocate_output(output++, {}, &scalar));
+      scalar->scalar<decltype(value)>()() = value;
+    };
+    set(static_cast<float>(round.contributors / worker->members()));
+    set(static_cast<float>(round.rate));
+    set(round.is_exchange);
+    set(round.exchanges);
     SampleBudget::Global().Count(static_cast<uint64_t>(round.samples));
   }
 

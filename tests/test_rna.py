@@ -8,6 +8,8 @@ import pytest
 from conftest import run_job
 from test_bsp import count_cases
 
+from trepak.horovod_ext import rna_groups
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
@@ -16,3 +18,29 @@ def test_rounds(tmp_path: Path, np: int, gloo: bool) -> None:
     for worker in ("rna", "adpsgd"):
         assert job.passed(worker) == [count_cases(worker)] * np, job.output[-6000:]
     assert job.code == 0, job.output[-6000:]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("worker", "gloo"), [("rna_groups", False), ("rna_auto", True)], ids=["fixed-mpi", "auto-gloo"]
+)
+def test_groups(tmp_path: Path, worker: str, gloo: bool) -> None:
+    job = run_job(["run.py", worker], tmp_path, np=3, gloo=gloo)
+    assert job.passed(worker) == [count_cases(worker)] * 3, job.output[-6000:]
+    assert job.code == 0, job.output[-6000:]
+
+
+def test_groups_are_split_while_the_slowest_takes_more_than_the_mean_longer() -> None:
+    assert rna_groups.split({0: 1.0, 1: 1.0, 2: 2.9, 3: 2.9}) == [[0, 1, 2, 3]]
+    # Equal halves: only if the slow ones take over three times as long.
+    assert rna_groups.split({0: 1.0, 1: 3.1, 2: 1.0, 3: 3.1}) == [[0, 2], [1, 3]]
+    # Again within the slow ones, and within the fast ones.
+    times = {0: 1.0, 1: 1.1, 2: 10.0, 3: 50.0, 4: 12.0, 5: 4.0}
+    assert rna_groups.split(times) == [[0, 1], [5], [2, 4], [3]]
+    assert rna_groups.split({0: 5.0}) == [[0]]
+
+
+@pytest.mark.parametrize("groups", [[[0, 1]], [[0, 1], [1, 2]], [[0, 1, 2], []], [[0, 1], [3]]])
+def test_groups_have_each_rank_once(groups: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="in one of them"):
+        rna_groups.check(groups, 3)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import adpsgd, collectives, step_probe
+from trepak.horovod_ext import adpsgd, collectives, exchange, step_probe
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import adpsgd as native
-from trepak.tf_plugins.pace import Pace, reject_combining
+from trepak.tf_plugins.pace import Pace, on_all_ranks, reject_combining
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Replica(Pace):
         self.stream = adpsgd.start(self._seed, self._dtype, self._shapes())
         with tf.init_scope():
             native.assign_parameters(self.stream, self._values())
+            exchange.gather(None, "that all replicas are set")  # before any is averaged
 
     def _shapes(self) -> list[Any]:
         return [variable.shape for variable in self._variables]
@@ -98,10 +99,9 @@ class Replica(Pace):
 
     def _drain(self) -> None:
         name = f"trepak_adpsgd_{self.stream}"
-        with tf.control_dependencies([native.settle(self.stream)]):
-            # Averagings move parameters between ranks until all have settled.
-            all_settled = collectives.allreduce(tf.zeros([]), name=f"{name}_settled")
-        with tf.control_dependencies([all_settled]):
+        # Averagings move parameters between ranks until all have settled.
+        settled = on_all_ranks(native.settle(self.stream), f"{name}_settled")
+        with tf.control_dependencies([settled]):
             mine = native.load_parameters(self.stream, self._dtype, self._shapes())
         mean = collectives.grouped_allreduce(mine, op=collectives.Average, name=name)
         self._show(mean)

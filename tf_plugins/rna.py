@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.rna import RoundOptions
+from trepak.tf_plugins.grouped_rounds import GroupedRounds
 from trepak.tf_plugins.pace import reject_combining
 from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.sync import SyncModel
@@ -29,24 +30,37 @@ class RNA(SyncModel):
         staleness: a gradient is dropped if more rounds were applied by others since it was begun.
         quorum: of the ranks that are asked, how many must have gradients.
         seed: of the draws.
+        groups: ranks that have rounds of their own (section 5.2): lists of them, or "auto", which
+            puts together whose steps take alike long. None: all are one group.
+        period: rounds from one exchange of the groups' parameters to the next.
     """
 
     choices: int = 2
     staleness: int = 8
     quorum: int = 1
     seed: int = 0
+    groups: Sequence[Sequence[int]] | str | None = None
+    period: int = 4
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that are wrong."""
         self._options()
+        if isinstance(self.groups, str) and self.groups != "auto":
+            raise ValueError(f'groups must be "auto", or lists of ranks, got {self.groups!r}.')
 
     def _options(self) -> RoundOptions:
         return RoundOptions(
-            choices=self.choices, quorum=self.quorum, seed=self.seed, staleness=self.staleness
+            choices=self.choices,
+            quorum=self.quorum,
+            seed=self.seed,
+            staleness=self.staleness,
+            period=self.period,
         )
 
     def pace(self, distribution: Distribution) -> Rounds:
         """Returns the rounds of one optimizer; see `SyncModel.pace`."""
+        if self.groups is not None:
+            return GroupedRounds(distribution, self._options(), self.groups)
         return Rounds(distribution, self._options())
 
     def combine(

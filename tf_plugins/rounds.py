@@ -7,17 +7,17 @@ its last step. So all ranks that have applied as many rounds have the same weigh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, rna, step_probe
+from trepak.horovod_ext import rna, step_probe
 from trepak.horovod_ext.variables import key, tf_variable
 from trepak.ops import rna as native
 from trepak.tf_plugins.pace import Pace
-from trepak.tf_plugins.tracing import if_true
+from trepak.tf_plugins.tracing import if_true, while_true
 
 if TYPE_CHECKING:
     from trepak.tf_plugins.distributed_optimizer import Distribution
@@ -64,11 +64,16 @@ class Rounds(Pace):
             ValueError: gradients of other variables than in the first step.
         """
         summed, ready = step_probe.mark_ready(self._start(optimizer, grads, variables))
-        native.write_gradients(self.stream, summed, self._rate(optimizer))
+        handed = native.write_gradients(self.stream, summed, self._rate(optimizer))
         if self._waits:
-            native.await_round(self.stream)
+            with tf.control_dependencies([handed]):
+                handed = native.await_round(self.stream)
         step_probe.mark_done([], ready)
-        self._apply_finished(optimizer)
+        # TensorFlow orders a loop by the variables in it, and these ops have none.
+        with tf.control_dependencies([handed]):
+            while_true(
+                lambda: native.finished_rounds(self.stream) > 0, lambda: self._apply_one(optimizer)
+            )
 
     def drain(self, optimizer: Any) -> None:
         """Waits until all ranks do, and applies what has not been; a collective call."""
@@ -80,8 +85,16 @@ class Rounds(Pace):
             self._finish()
 
     def _drain(self, optimizer: Any) -> None:
-        native.drain_rna(self.stream)
-        self._apply_finished(optimizer)
+        def wait_and_apply() -> None:
+            with tf.control_dependencies([native.await_round(self.stream)]):
+                self._apply_one(optimizer)
+
+        with tf.control_dependencies([native.drain_rna(self.stream)]):
+            while_true(lambda: native.remaining_rounds(self.stream) > 0, wait_and_apply)
+
+    def _begin(self) -> None:
+        """Starts the rounds."""
+        self.stream = rna.start(self._options, self._dtype, self._shapes())
 
     def _start(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients that a round sums; the first time, starts the rounds."""
@@ -90,7 +103,7 @@ class Rounds(Pace):
             self._variables, self._summed = list(variables), summed
             wide = any(tf.as_dtype(v.dtype) == tf.float64 for v in summed)
             self._dtype = tf.float64 if wide else tf.float32
-            self.stream = rna.start(self._options, self._dtype, self._shapes())
+            self._begin()
             with tf.init_scope():
                 self._progress = tf.Variable(
                     tf.cast(optimizer._iterations, tf.float64), trainable=False
@@ -118,27 +131,24 @@ class Rounds(Pace):
             return tf.cast(rate(tf.cast(tf.floor(self._progress), tf.int64)), tf.float32)
         return tf.cast(optimizer.learning_rate, tf.float32)
 
-    def _apply_finished(self, optimizer: Any) -> None:
-        finished = native.finished_rounds(self.stream)
-        _repeat(finished, lambda: self._apply_one(optimizer))
-
-    def _apply_one(self, optimizer: Any) -> None:
+    def _apply_one(self, optimizer: Any) -> native.RnaRound:
+        """Reads a round and applies it."""
         read = native.read_round(self.stream, self._dtype, self._shapes())
 
         def apply() -> None:
-            share = tf.cast(read.contributors, tf.float32) / basics.size()
-            self._progress.assign_add(tf.cast(share, tf.float64))
-            with self._at_rate(read.rate * share if self._scales_rate else read.rate):
-                optimizer._apply_plainly(self._means(read, share), self._variables)
+            self._progress.assign_add(tf.cast(read.share, tf.float64))
+            with self._at_rate(read.rate * read.share if self._scales_rate else read.rate):
+                optimizer._apply_plainly(self._means(read), self._variables)
 
         # Nobody contributes where the gradients of all that were ready are not finite.
-        if_true(read.contributors > 0, apply)
+        if_true(read.share > 0, apply)
+        return read
 
-    def _means(self, read: native.RnaRound, share: Any) -> list[Any]:
+    def _means(self, read: native.RnaRound) -> list[Any]:
         """Returns a gradient for each variable of the optimizer; None where there is none."""
         means = read.gradients
         if not self._scales_rate:
-            means = [grad * tf.cast(share, grad.dtype) for grad in means]
+            means = [grad * tf.cast(read.share, grad.dtype) for grad in means]
         by_variable = {
             key(variable): tf.cast(grad, variable.dtype)
             for grad, variable in zip(means, self._summed, strict=True)
@@ -153,17 +163,3 @@ class Rounds(Pace):
             yield
         finally:
             self._distribution.learning_rate = None
-
-
-def _repeat(times: Any, then: Callable[[], None]) -> None:
-    """Runs a block of side effects so many times; an int32 scalar."""
-    if tf.executing_eagerly():
-        for _ in range(int(times)):
-            then()
-        return
-
-    def body(left: Any) -> Any:
-        then()
-        return (left - 1,)
-
-    tf.while_loop(lambda left: left > 0, body, (times,), parallel_iterations=1)

@@ -67,3 +67,17 @@ def if_true(condition: Any, then: Callable[[], Any]) -> None:
         return tf.constant(True)
 
     tf.cond(condition, branch, lambda: tf.constant(False))
+
+
+def while_true(condition: Callable[[], Any], then: Callable[[], Any]) -> None:
+    """Runs a block of side effects as long as a bool scalar is true, computed anew each time."""
+    if tf.executing_eagerly():
+        while condition():
+            then()
+        return
+
+    def body(count: Any) -> Any:
+        then()
+        return (count + 1,)
+
+    tf.while_loop(lambda _: condition(), body, (tf.constant(0),), parallel_iterations=1)

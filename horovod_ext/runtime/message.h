@@ -39,6 +39,9 @@ enum class MessageKind : uint8_t {
   kAverage = 17,   // the sender's parameters, to be averaged with the receiver's
   kAveraged = 18,  // the receiver's, as they were before
   kCounted = 19,   // how many samples each rank has taken, as far as the sender has heard
+  // Between RNA's controller and its workers, where there are groups; see rna_exchange.h.
+  kExchanged = 20,  // the sender has what came of the exchange after a round
+  kAdopt = 21,      // take it
 };
 
 enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };
@@ -68,7 +71,7 @@ struct Header {
   uint8_t priority = 0;   // see Precedence
   uint16_t order = 0;     // see Precedence
   uint32_t sender = 0;    // rank
-  uint32_t key = 0;       // which variable
+  uint32_t key = 0;       // which variable; of kGo, the round's initiator
   uint32_t slice = 0;     // which slice of it
   uint64_t round = 0;     // which version of it
   uint64_t sequence = 0;  // which message of its flow and order, from 0 on

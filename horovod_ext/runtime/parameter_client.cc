@@ -44,6 +44,23 @@ ParameterClient::Variable* ParameterClient::Find(uint32_t key, Status* status) {
 
 Status ParameterClient::Push(uint32_t key, Precedence precedence, Payload values, double factor,
                              bool pull) {
+  return Ask(key, precedence, MessageKind::kPush, std::move(values), factor, pull);
+}
+
+Status ParameterClient::Assign(uint32_t key, Precedence precedence, Payload values) {
+  return Ask(key, precedence, MessageKind::kAssign, std::move(values), 1.0, true);
+}
+
+Status ParameterClient::Change(uint32_t key, Precedence precedence, Payload values) {
+  return Ask(key, precedence, MessageKind::kDelta, std::move(values), 1.0, true);
+}
+
+Status ParameterClient::Fetch(uint32_t key, Precedence precedence) {
+  return Ask(key, precedence, MessageKind::kPull, Payload(), 1.0, true);
+}
+
+Status ParameterClient::Ask(uint32_t key, Precedence precedence, MessageKind kind, Payload values,
+                            double factor, bool pull) {
   // Held while sending, which does not block: a round's slices must leave before the next one's.
   std::lock_guard<std::mutex> lock(mutex_);
   Status status;
@@ -51,7 +68,8 @@ Status ParameterClient::Push(uint32_t key, Precedence precedence, Payload values
   if (variable == nullptr) {
     return status;
   }
-  if (values.size() != variable->elements * SizeOf(variable->type)) {
+  const size_t bytes = static_cast<size_t>(variable->elements) * SizeOf(variable->type);
+  if (kind != MessageKind::kPull && values.size() != bytes) {
     return InvalidArgumentError(Me() + " pushed " + std::to_string(values.size()) + " bytes for " +
                                 variable->name + ", which has " +
                                 std::to_string(variable->elements) + " elements");
@@ -63,14 +81,14 @@ Status ParameterClient::Push(uint32_t key, Precedence precedence, Payload values
   }
   variable->arrived.assign(variable->slices.size(), false);
   variable->missing = variable->slices.size();
-  variable->result = Payload::Allocate(values.size());
+  variable->result = Payload::Allocate(bytes);
   variable->asked = pull;
   variable->factor = factor;
   variable->delivered = false;
   variable->committed = false;
+  variable->has_rounds = kind == MessageKind::kPush;
   ++variable->rounds;
-  return SendSlices(key, precedence, *variable, MessageKind::kPush, pull ? kWantsAnswer : 0,
-                    values);
+  return SendSlices(key, precedence, *variable, kind, pull ? kWantsAnswer : 0, values);
 }
 
 Status ParameterClient::Pull(uint32_t key, Precedence precedence) {
@@ -99,7 +117,7 @@ Status ParameterClient::SendSlices(uint32_t key, Precedence precedence, const Va
     message.header.key = key;
     message.header.slice = static_cast<uint32_t>(index);
     message.header.round = variable.rounds - 1;
-    if (kind == MessageKind::kPush) {
+    if (kind != MessageKind::kPull) {
       message.header.type = variable.type;
       message.payload = values.Part(slice.offset * element, slice.elements * element);
     }
@@ -195,8 +213,8 @@ Status ParameterClient::Handle(Message message) {
     Variable& variable = found->second;
     const size_t element = SizeOf(variable.type);
     if (header.slice >= variable.slices.size() || variable.missing == 0 ||
-        header.round + 1 != variable.rounds || variable.arrived[header.slice] ||
-        header.type != variable.type ||
+        (variable.has_rounds && header.round + 1 != variable.rounds) ||
+        variable.arrived[header.slice] || header.type != variable.type ||
         message.payload.size() != variable.slices[header.slice].elements * element ||
         header.sender != variable.slices[header.slice].server) {
       return InternalError("the answer for slice " + std::to_string(header.slice) + " of " +

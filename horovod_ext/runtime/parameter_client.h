@@ -42,6 +42,12 @@ class ParameterClient : public Endpoint {
   Status Push(uint32_t key, Precedence precedence, Payload values, double factor = 1.0,
               bool pull = true);
 
+  // Of a variable that has a value instead of rounds: sets it, adds to it, or just asks for it.
+  // What is delivered then is the value of afterwards; another rank's changes may be in it.
+  Status Assign(uint32_t key, Precedence precedence, Payload values);
+  Status Change(uint32_t key, Precedence precedence, Payload values);
+  Status Fetch(uint32_t key, Precedence precedence);
+
   // Asks for the sum of the round that was pushed last.
   Status Pull(uint32_t key, Precedence precedence);
 
@@ -73,9 +79,10 @@ class ParameterClient : public Endpoint {
     ElementType type = ElementType::kNone;
     int64_t elements = 0;
     std::vector<Slice> slices;
-    uint64_t rounds = 0;  // pushed so far
-    double factor = 1.0;  // of the last one's result
-    bool asked = false;   // for the last one
+    uint64_t rounds = 0;     // pushed so far
+    double factor = 1.0;     // of the last one's result
+    bool asked = false;      // for the last one
+    bool has_rounds = true;  // what was asked for last is one's sum, not a value
     std::vector<bool> arrived;
     size_t missing = 0;  // slices of the last round
     Payload result;      // of the last round, until it is delivered
@@ -87,6 +94,9 @@ class ParameterClient : public Endpoint {
 
   // Requires mutex_. Null, with `status`, if there is no such variable.
   Variable* Find(uint32_t key, Status* status);
+  // Sends values, or what asks for them, and waits for what comes back.
+  Status Ask(uint32_t key, Precedence precedence, MessageKind kind, Payload values, double factor,
+             bool pull);
   Status SendSlices(uint32_t key, Precedence precedence, const Variable& variable, MessageKind kind,
                     uint8_t flags, const Payload& values);
 

@@ -154,7 +154,7 @@ Status ParameterServer::Assign(SliceState* slice, const Header& header, const Pa
   slice->result = Payload::Allocate(payload.size());
   std::memcpy(slice->result.mutable_data(), payload.data(), payload.size());
   ++slice->version;
-  return OkStatus();
+  return AnswerIfWanted(*slice, header);
 }
 
 Status ParameterServer::Delta(SliceState* slice, const Header& header, const Payload& payload) {
@@ -170,11 +170,15 @@ Status ParameterServer::Delta(SliceState* slice, const Header& header, const Pay
              value.mutable_data());
   slice->result = std::move(value);
   ++slice->version;
+  return AnswerIfWanted(*slice, header);
+}
+
+Status ParameterServer::AnswerIfWanted(const SliceState& slice, const Header& header) {
   if ((header.flags & kWantsAnswer) == 0) {
     return OkStatus();
   }
-  return Answer(header, {header.sender, PrecedenceOf(header)}, slice->type, slice->version,
-                slice->result);
+  return Answer(header, {header.sender, PrecedenceOf(header)}, slice.type, slice.version,
+                slice.result);
 }
 
 Status ParameterServer::Answer(const Header& about, const Asker& asker, ElementType type,

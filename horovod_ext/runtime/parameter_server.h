@@ -84,6 +84,7 @@ class ParameterServer : public Endpoint {
   Status Pull(SliceState* slice, const Header& header);
   Status Delta(SliceState* slice, const Header& header, const Payload& payload);
   Status Assign(SliceState* slice, const Header& header, const Payload& payload);
+  Status AnswerIfWanted(const SliceState& slice, const Header& header);
   Status CheckShape(SliceState* slice, const Header& header, size_t bytes) const;
   void Add(SliceState* slice, uint32_t rank, Payload payload) const;
   void SumInOrder(SliceState* slice) const;

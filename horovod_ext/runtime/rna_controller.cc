@@ -32,17 +32,20 @@ Status RnaController::Begin() {
 Status RnaController::Handle(Message message) {
   TREPAK_RETURN_IF_ERROR(Begin());
   const Header& header = message.header;
-  if (header.sender >= options().size || header.round > round_) {
-    return InvalidArgumentError("rank " + std::to_string(header.sender) + " of " +
-                                std::to_string(options().size) + " answers in round " +
+  const bool is_member = std::find(rules_.members.begin(), rules_.members.end(), header.sender) !=
+                         rules_.members.end();
+  if (!is_member || header.round > round_) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) + " answers in round " +
                                 std::to_string(header.round) + ", the controller is in round " +
-                                std::to_string(round_));
+                                std::to_string(round_) + (is_member ? "" : " of others"));
   }
   switch (header.kind) {
     case MessageKind::kReady:
       return OnReady(header);
     case MessageKind::kDrain:
       return OnDrain(header);
+    case MessageKind::kExchanged:
+      return OnExchanged(header);
     default:
       return InvalidArgumentError("RNA's controller got a message of kind " +
                                   std::to_string(static_cast<int>(header.kind)));
@@ -54,7 +57,17 @@ Status RnaController::OnReady(const Header& header) {
   if (header.round == round_ && probed_.erase(header.sender) != 0) {
     answered_.insert(header.sender);
   }
-  return Proceed();
+  return Proceed(header.sender);
+}
+
+Status RnaController::OnExchanged(const Header& header) {
+  if (header.round >= round_) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " exchanged parameters after round " +
+                                std::to_string(header.round) + ", which has not started");
+  }
+  Broadcast(OfRound(MessageKind::kAdopt, header.round));
+  return OkStatus();
 }
 
 Status RnaController::OnDrain(const Header& header) {
@@ -68,7 +81,8 @@ Status RnaController::OnDrain(const Header& header) {
   }
   probed_.erase(header.sender);
   TREPAK_RETURN_IF_ERROR(Probe());
-  return Proceed();
+  // Enough may have answered now that fewer can.
+  return Proceed(answered_.empty() ? header.sender : *answered_.begin());
 }
 
 Status RnaController::BeginRound() {
@@ -93,7 +107,7 @@ Status RnaController::Probe() {
 
 std::vector<uint32_t> RnaController::Idle() const {
   std::vector<uint32_t> idle;
-  for (uint32_t rank = 0; rank < options().size; ++rank) {
+  for (const uint32_t rank : rules_.members) {
     if (draining_.count(rank) + probed_.count(rank) + answered_.count(rank) == 0 &&
         !HasLeft(rank)) {
       idle.push_back(rank);
@@ -102,17 +116,17 @@ std::vector<uint32_t> RnaController::Idle() const {
   return idle;
 }
 
-Status RnaController::Proceed() {
+Status RnaController::Proceed(uint32_t latest) {
   if (LiveRanks() == 0) {
     return EndPhase();
   }
   const size_t possible = answered_.size() + probed_.size() + Idle().size();
   const bool enough = answered_.size() >= std::min<size_t>(rules_.quorum, possible);
-  return enough && !answered_.empty() ? Start() : OkStatus();
+  return enough && !answered_.empty() ? Start(latest) : OkStatus();
 }
 
-Status RnaController::Start() {
-  for (uint32_t rank = 0; rank < options().size; ++rank) {
+Status RnaController::Start(uint32_t initiator) {
+  for (const uint32_t rank : rules_.members) {
     if (HasLeft(rank)) {
       return UnavailableError("rank " + std::to_string(rank) +
                               " has ended its training while others go on: let all ranks end " +
@@ -122,15 +136,18 @@ Status RnaController::Start() {
   for (auto& [rank, has_gradients] : draining_) {
     has_gradients = false;
   }
-  Broadcast(OfRound(MessageKind::kGo, round_));
+  Message go = OfRound(MessageKind::kGo, round_);
+  go.header.key = initiator;
+  Broadcast(go);
   ++round_;
   return BeginRound();
 }
 
 Status RnaController::EndPhase() {
   const auto has_gradients = [](const auto& entry) { return entry.second; };
-  if (std::any_of(draining_.begin(), draining_.end(), has_gradients)) {
-    TREPAK_RETURN_IF_ERROR(Start());
+  const auto initiator = std::find_if(draining_.begin(), draining_.end(), has_gradients);
+  if (initiator != draining_.end()) {
+    TREPAK_RETURN_IF_ERROR(Start(initiator->first));
   }
   draining_.clear();
   Broadcast(OfRound(MessageKind::kDrained, round_));
@@ -155,7 +172,7 @@ Status RnaController::Tick(Clock::time_point now) {
 
 std::string RnaController::NamesOfLiveRanks() const {
   std::string names;
-  for (uint32_t rank = 0; rank < options().size; ++rank) {
+  for (const uint32_t rank : rules_.members) {
     if (draining_.count(rank) == 0) {
       names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
     }

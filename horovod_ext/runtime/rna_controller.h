@@ -1,4 +1,4 @@
-// Decides when a round of RNA starts (thesis, sections 5.1.1 and 5.1.2); rank 0 runs it.
+// Decides when a round of RNA starts (thesis, sections 5.1.1 and 5.1.2); its first member runs it.
 
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
@@ -26,9 +26,10 @@ namespace trepak {
 class RnaController : public Endpoint {
  public:
   struct Rules {
-    uint32_t choices = 2;  // ranks probed per round
-    uint32_t quorum = 1;   // answers that start it
-    uint64_t seed = 0;     // of the draws
+    std::vector<uint32_t> members;  // ranks that take part
+    uint32_t choices = 2;           // of them are probed per round
+    uint32_t quorum = 1;            // answers that start it
+    uint64_t seed = 0;              // of the draws
   };
 
   RnaController(const Options& options, const Rules& rules, std::shared_ptr<ErrorLatch> errors)
@@ -45,17 +46,19 @@ class RnaController : public Endpoint {
   Status Begin();
   Status OnReady(const Header& header);
   Status OnDrain(const Header& header);
+  Status OnExchanged(const Header& header);
   Status BeginRound();
   // Probes further ranks, while too few are and others can be.
   Status Probe();
-  // Starts the round if enough ranks have answered; ends the phase if all drain.
-  Status Proceed();
-  Status Start();
+  // Starts the round if enough ranks have answered, `latest` as the last one; ends the phase if all
+  // drain.
+  Status Proceed(uint32_t latest);
+  Status Start(uint32_t initiator);
   Status EndPhase();
   // Ranks that may be probed and are not.
   std::vector<uint32_t> Idle() const;
   // Those that don't drain.
-  uint32_t LiveRanks() const { return options().size - static_cast<uint32_t>(draining_.size()); }
+  size_t LiveRanks() const { return rules_.members.size() - draining_.size(); }
   std::string NamesOfLiveRanks() const;
 
   const Rules rules_;

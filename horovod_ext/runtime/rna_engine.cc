@@ -3,28 +3,27 @@
 #include <utility>
 
 namespace trepak {
-namespace {
-
-constexpr uint32_t kControllersRank = 0;
-
-}  // namespace
-
 Status RnaEngine::Start(const Options& options) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (worker_ != nullptr) {
     return FailedPreconditionError("RNA runs already");
   }
   const Endpoint::Options about = options.job.endpoint();
+  const std::vector<uint32_t>& members = options.controller.members;
+  if (members.empty()) {
+    return InvalidArgumentError("a group of RNA has no members");
+  }
   auto errors = std::make_shared<ErrorLatch>();
   std::shared_ptr<RnaController> controller;
-  if (about.rank == kControllersRank) {
+  if (about.rank == members.front()) {
     controller = std::make_shared<RnaController>(about, options.controller, errors);
     TREPAK_RETURN_IF_ERROR(Listen(options.job, controller.get()));
   }
-  auto worker =
-      std::make_shared<RnaWorker>(about, options.worker, kControllersRank, options.reducer, errors);
+  auto worker = std::make_shared<RnaWorker>(about, options.worker, members.front(), options.reducer,
+                                            options.global, errors);
   TREPAK_RETURN_IF_ERROR(Listen(options.job, worker.get()));
   dscp_ = {options.job.dscp.front()};  // small messages that everybody waits for
+  members_ = members;
   controller_ = std::move(controller);
   worker_ = std::move(worker);
   return OkStatus();
@@ -44,8 +43,10 @@ Status RnaEngine::Connect(const std::string& controller, const std::vector<std::
   std::shared_ptr<RnaController> mine;
   std::shared_ptr<RnaWorker> worker;
   std::vector<int> dscp;
+  std::vector<uint32_t> members;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    members = members_;
     mine = controller_;
     worker = worker_;
     dscp = dscp_;
@@ -53,10 +54,17 @@ Status RnaEngine::Connect(const std::string& controller, const std::vector<std::
   if (worker == nullptr) {
     return FailedPreconditionError("RNA does not run");
   }
-  std::vector<std::string> controllers(kControllersRank + 1);
-  controllers[kControllersRank] = controller;
+  std::vector<std::string> controllers(members.front() + 1);
+  controllers.back() = controller;
   TREPAK_RETURN_IF_ERROR(worker->Connect(controllers, dscp));
-  return mine == nullptr ? OkStatus() : mine->Connect(workers, dscp);
+  if (mine == nullptr) {
+    return OkStatus();
+  }
+  std::vector<std::string> group(workers.size());
+  for (const uint32_t member : members) {
+    group.at(member) = workers.at(member);
+  }
+  return mine->Connect(group, dscp);
 }
 
 void RnaEngine::Stop(std::chrono::milliseconds patience) {

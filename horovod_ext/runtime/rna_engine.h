@@ -22,9 +22,10 @@ class RnaEngine {
  public:
   struct Options {
     JobOptions job;
-    RnaController::Rules controller;
+    RnaController::Rules controller;  // its members are this rank's group; the first runs it
     RnaWorker::Rules worker;
-    std::shared_ptr<RoundReducer> reducer;
+    std::shared_ptr<RoundReducer> reducer;     // of the group
+    std::shared_ptr<GlobalParameters> global;  // null if there is but one group
   };
 
   RnaEngine() = default;
@@ -34,11 +35,11 @@ class RnaEngine {
   // Listens. Fails if it runs already.
   Status Start(const Options& options);
 
-  // Where others reach this rank's worker, and the controller: empty but on rank 0.
+  // Where others reach this rank's worker, and the controller: empty but on the group's first rank.
   std::string worker_address() const;
   std::string controller_address() const;
 
-  // Opens the flows; addresses of workers are by rank.
+  // Opens the flows; addresses of workers are by rank, those of others than members are left out.
   Status Connect(const std::string& controller, const std::vector<std::string>& workers);
 
   // Ends all threads; what waits fails. Start may follow.
@@ -51,6 +52,7 @@ class RnaEngine {
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   std::vector<int> dscp_;
+  std::vector<uint32_t> members_;
   std::shared_ptr<RnaController> controller_;
   std::shared_ptr<RnaWorker> worker_;
 };

@@ -32,10 +32,10 @@ class Allreduce {
  public:
   explicit Allreduce(uint32_t size) : size_(size) {}
 
-  Status Sum(uint64_t round, ElementType type, const Payload& buffer,
+  Status Sum(uint64_t call, ElementType type, const Payload& buffer,
              const std::function<bool()>& given_up) {
     std::unique_lock<std::mutex> lock(mutex_);
-    Meeting& meeting = meetings_[round];
+    Meeting& meeting = meetings_[call];
     meeting.parts.push_back(buffer);
     if (meeting.parts.size() == size_) {
       Payload sum = meeting.parts[0];
@@ -66,15 +66,15 @@ class Allreduce {
   const uint32_t size_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<uint64_t, Meeting> meetings_;  // Guarded by mutex_.
+  std::map<uint64_t, Meeting> meetings_;  // Guarded by mutex_; by call.
 };
 
 class SharedReducer : public RoundReducer {
  public:
   explicit SharedReducer(Allreduce* allreduce) : allreduce_(allreduce) {}
-  Status Sum(uint64_t round, ElementType type, const Payload& buffer,
+  Status Sum(uint64_t call, ElementType type, const Payload& buffer,
              const std::function<bool()>& given_up) override {
-    return allreduce_->Sum(round, type, buffer, given_up);
+    return allreduce_->Sum(call, type, buffer, given_up);
   }
 
  private:
@@ -103,40 +103,72 @@ inline RnaWorker::Round ReadFrom(RnaWorker* worker) {
   return round;
 }
 
+// What the parameter servers do in a real job.
+class SharedParameters : public GlobalParameters {
+ public:
+  void Assign(Payload values, Callback callback) override {
+    Do([this, &values] { value_ = *static_cast<const float*>(values.data()); },
+       std::move(callback));
+  }
+  void Change(Payload change, uint64_t samples, Callback callback) override {
+    Do(
+        [this, &change, samples] {
+          value_ += *static_cast<const float*>(change.data());
+          samples_ += samples;
+        },
+        std::move(callback));
+  }
+  void Fetch(Callback callback) override {
+    Do([] {}, std::move(callback));
+  }
+
+ private:
+  void Do(const std::function<void()>& what, const Callback& callback) {
+    Payload values = Payload::Allocate(sizeof(float));
+    uint64_t samples = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      what();
+      *static_cast<float*>(values.mutable_data()) = value_;
+      samples = samples_;
+    }
+    callback(OkStatus(), values, samples);
+  }
+
+  std::mutex mutex_;
+  float value_ = 0;       // Guarded by mutex_.
+  uint64_t samples_ = 0;  // Guarded by mutex_.
+};
+
+using Groups = std::vector<std::vector<uint32_t>>;
+
 // All ranks of a job in one process. Gradients are one number.
 class Job {
  public:
   explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
-               std::chrono::milliseconds deadline = kDeadline)
-      : allreduce_(size) {
-    std::vector<std::string> addresses;
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      addresses.push_back("worker " + std::to_string(rank));
-      errors_.push_back(std::make_shared<ErrorLatch>());
+               std::chrono::milliseconds deadline = kDeadline, Groups groups = {},
+               uint64_t period = 0)
+      : size_(size), deadline_(deadline), workers_(size) {
+    worker_rules_.elements = 1;
+    worker_rules_.staleness = staleness;
+    worker_rules_.exchange.period = period;
+    if (groups.empty()) {
+      groups.emplace_back();
+      for (uint32_t rank = 0; rank < size; ++rank) {
+        groups[0].push_back(rank);
+      }
     }
-    RnaWorker::Rules worker_rules;
-    worker_rules.elements = 1;
-    worker_rules.staleness = staleness;
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      const Endpoint::Options options{rank, size, deadline};
-      workers_.push_back(std::make_unique<RnaWorker>(
-          options, worker_rules, 0, std::make_shared<SharedReducer>(&allreduce_), errors_[rank]));
-      workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
+    for (const std::vector<uint32_t>& members : groups) {
+      rules.members = members;
+      StartGroup(rules);
     }
-    const Endpoint::Options options{0, size, deadline};
-    controller_ = std::make_unique<RnaController>(options, rules, errors_[0]);
-    controller_->Attach(network.Make("controller", controller_.get()));
-    for (auto& worker : workers_) {
-      EXPECT_TRUE(worker->Connect({"controller"}, {0}).ok());
-    }
-    EXPECT_TRUE(controller_->Connect(addresses, {0}).ok());
   }
 
   ~Job() {
     for (auto& worker : workers_) {
       worker->Cancel(CancelledError("the test is over"));
     }
-    controller_.reset();
+    controllers_.clear();
     workers_.clear();
   }
 
@@ -159,16 +191,48 @@ class Job {
   }
 
   RnaWorker& worker(uint32_t rank) { return *workers_[rank]; }
-  uint32_t size() const { return static_cast<uint32_t>(workers_.size()); }
+  uint32_t size() const { return size_; }
 
  public:
   FakeNetwork network;  // outlives the ranks
 
  private:
-  Allreduce allreduce_;
-  std::vector<std::shared_ptr<ErrorLatch>> errors_;
-  std::vector<std::unique_ptr<RnaWorker>> workers_;
-  std::unique_ptr<RnaController> controller_;
+  void StartGroup(const RnaController::Rules& rules) {
+    const std::vector<uint32_t>& members = rules.members;
+    const uint32_t leader = members.front();
+    const std::string controller = "controller " + std::to_string(leader);
+    allreduces_.push_back(std::make_unique<Allreduce>(static_cast<uint32_t>(members.size())));
+    std::vector<std::string> addresses(size_);
+    std::shared_ptr<ErrorLatch> leaders_errors;
+    worker_rules_.exchange.share = static_cast<double>(members.size()) / size_;
+    for (const uint32_t rank : members) {
+      auto errors = std::make_shared<ErrorLatch>();
+      worker_rules_.leads = rank == leader;
+      leaders_errors = rank == leader ? errors : leaders_errors;
+      addresses[rank] = "worker " + std::to_string(rank);
+      workers_[rank] = std::make_shared<RnaWorker>(
+          Endpoint::Options{rank, size_, deadline_}, worker_rules_, leader,
+          std::make_shared<SharedReducer>(allreduces_.back().get()), parameters_, errors);
+      workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
+    }
+    controllers_.push_back(std::make_unique<RnaController>(
+        Endpoint::Options{leader, size_, deadline_}, rules, leaders_errors));
+    controllers_.back()->Attach(network.Make(controller, controllers_.back().get()));
+    std::vector<std::string> to(leader + 1);
+    to.back() = controller;
+    for (const uint32_t rank : members) {
+      EXPECT_TRUE(workers_[rank]->Connect(to, {0}).ok());
+    }
+    EXPECT_TRUE(controllers_.back()->Connect(addresses, {0}).ok());
+  }
+
+  const uint32_t size_;
+  const std::chrono::milliseconds deadline_;
+  RnaWorker::Rules worker_rules_;
+  const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>();
+  std::vector<std::unique_ptr<Allreduce>> allreduces_;
+  std::vector<std::shared_ptr<RnaWorker>> workers_;
+  std::vector<std::unique_ptr<RnaController>> controllers_;
 };
 
 inline RnaController::Rules Rules(uint32_t choices, uint32_t quorum = 1, uint64_t seed = 0) {

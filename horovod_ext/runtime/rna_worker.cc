@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <cstring>
 #include <string>
 
 namespace trepak {
@@ -16,13 +17,15 @@ constexpr size_t kExtra = 3;
 }  // namespace
 
 RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t controller,
-                     std::shared_ptr<RoundReducer> reducer, std::shared_ptr<ErrorLatch> errors)
+                     std::shared_ptr<RoundReducer> reducer,
+                     std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
     : Endpoint(options, std::move(errors)),
       rules_(rules),
       controller_(controller),
       reducer_(std::move(reducer)),
-      contributions_(rules.type, rules.elements * SizeOf(rules.type), rules.staleness,
-                     rules.combine) {
+      global_(std::move(global)),
+      contributions_(rules.type, bytes(), rules.staleness, rules.combine),
+      exchange_(rules.exchange, rules.type, bytes()) {
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "trepak-rna");
     Loop();
@@ -50,6 +53,12 @@ Status RnaWorker::Write(Gradient gradient) {
   if (draining_) {
     return FailedPreconditionError(Me() + " wrote gradients while it drains");
   }
+  const Clock::time_point now = Clock::now();
+  if (written_) {
+    ++counters_.steps;
+    counters_.step_nanoseconds += static_cast<uint64_t>((now - *written_).count());
+  }
+  written_ = now;
   limit_.reset();
   gradient.version = read_;
   contributions_.Add(std::move(gradient));
@@ -86,7 +95,7 @@ Status RnaWorker::Handle(Message message) {
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (header.round != started_) {
+    if (header.kind != MessageKind::kAdopt && header.round != started_) {
       return InternalError("RNA's controller is in round " + std::to_string(header.round) +
                            ", this rank in round " + std::to_string(started_));
     }
@@ -96,7 +105,10 @@ Status RnaWorker::Handle(Message message) {
         return AnswerProbe();
       case MessageKind::kGo:
         probe_.reset();
-        ++started_;
+        tasks_.push_back({started_++, header.key, false});
+        break;
+      case MessageKind::kAdopt:
+        tasks_.push_back({header.round, 0, true});
         break;
       case MessageKind::kDrained:
         last_ = header.round;
@@ -114,44 +126,48 @@ Status RnaWorker::Handle(Message message) {
 
 void RnaWorker::Loop() {
   while (true) {
-    uint64_t number = 0;
+    Task task;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || started_ > ended_; });
+      changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
       if (stopping_) {
         return;
       }
-      number = ended_;
+      task = tasks_.front();
+      tasks_.pop_front();
     }
-    Status status = TakePart(number);
+    Status status = task.is_exchange ? Adopt(task) : TakePart(task);
     if (!status.ok()) {
-      Fail(status.Annotate(Me() + ", round " + std::to_string(number) + " of RNA"));
+      Fail(status.Annotate(Me() + ", round " + std::to_string(task.round) + " of RNA"));
       return;
     }
     WakeWaiting();
   }
 }
 
-Status RnaWorker::TakePart(uint64_t number) {
+Status RnaWorker::Sum(const Payload& buffer) {
+  return reducer_->Sum(calls_++, rules_.type, buffer, [this] {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return stopping_ || !error().ok();
+  });
+}
+
+Status RnaWorker::TakePart(const Task& task) {
   const Clock::time_point begin = Clock::now();
-  const size_t element = SizeOf(rules_.type);
-  Payload buffer = Payload::Allocate(bytes() + kExtra * element);
+  Payload buffer = Payload::Allocate(bytes() + kExtra * SizeOf(rules_.type));
   Contribution mine;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    mine = contributions_.Take(number, buffer.mutable_data());
+    mine = contributions_.Take(task.round, buffer.mutable_data());
     ++taken_;
   }
   Put(&buffer, kContributors, mine.gradients == 0 ? 0.0 : 1.0);
   Put(&buffer, kSamples, static_cast<double>(mine.samples));
   Put(&buffer, kRate, mine.rate);
-  const auto given_up = [this] {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return stopping_ || !error().ok();
-  };
-  TREPAK_RETURN_IF_ERROR(reducer_->Sum(number, rules_.type, buffer, given_up));
+  TREPAK_RETURN_IF_ERROR(Sum(buffer));
   Round round;
-  round.number = number;
+  round.number = task.round;
+  round.initiator = task.initiator;
   round.contributors = At(buffer, kContributors);
   round.samples = At(buffer, kSamples);
   round.rate = round.contributors == 0 ? 0.0 : At(buffer, kRate) / round.contributors;
@@ -165,6 +181,25 @@ Status RnaWorker::TakePart(uint64_t number) {
   counters_.contributors += static_cast<uint64_t>(round.contributors);
   counters_.nanoseconds += static_cast<uint64_t>((Clock::now() - begin).count());
   rounds_.push_back(std::move(round));
+  return OkStatus();
+}
+
+Status RnaWorker::Adopt(const Task& task) {
+  // One rank has it: it goes to the others as the sum of it and their zeros.
+  Payload buffer = Payload::Allocate(bytes() + kExtra * SizeOf(rules_.type));
+  std::memset(buffer.mutable_data(), 0, buffer.size());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (exchanged_) {
+      std::memcpy(buffer.mutable_data(), exchanged_->values.data(), bytes());
+      Put(&buffer, kSamples, static_cast<double>(exchanged_->others));
+      exchanged_.reset();
+    }
+  }
+  TREPAK_RETURN_IF_ERROR(Sum(buffer));
+  const auto others = static_cast<uint64_t>(At(buffer, kSamples));
+  std::lock_guard<std::mutex> lock(mutex_);
+  exchange_.Arrive(task.round, {buffer.Part(0, bytes()), others});
   return OkStatus();
 }
 
@@ -183,20 +218,42 @@ void RnaWorker::Put(Payload* buffer, size_t element, double value) const {
   }
 }
 
+size_t RnaWorker::Finished() const {
+  if (exchange_.locked()) {
+    return exchange_.has_arrived() ? 1 : 0;
+  }
+  return limit_ ? static_cast<size_t>(*limit_ - read_) : rounds_.size();
+}
+
 size_t RnaWorker::finished() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return limit_ ? static_cast<size_t>(*limit_ - read_) : rounds_.size();
+  return Finished();
+}
+
+size_t RnaWorker::remaining() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return (limit_ ? static_cast<size_t>(*limit_ - read_) : 0) + (exchange_.locked() ? 1 : 0);
 }
 
 Status RnaWorker::Read(Round* round) {
   TREPAK_RETURN_IF_ERROR(error());
   std::lock_guard<std::mutex> lock(mutex_);
-  if (rounds_.empty()) {
+  if (Finished() == 0) {
     return FailedPreconditionError(Me() + " reads a round of RNA, and none has finished");
+  }
+  if (exchange_.locked()) {
+    RnaExchange::Outcome outcome = exchange_.Adopt();
+    *round = Round();
+    round->is_exchange = true;
+    round->sum = std::move(outcome.values);
+    round->samples = static_cast<double>(outcome.others);
+    return OkStatus();
   }
   *round = std::move(rounds_.front());
   rounds_.pop_front();
   ++read_;
+  exchange_.Apply(round->number, static_cast<uint64_t>(round->samples));
+  round->exchanges = exchange_.locked() && round->initiator == options().rank;
   return OkStatus();
 }
 
@@ -218,10 +275,18 @@ Status RnaWorker::Tick(Clock::time_point now) {
   if (!drains_late && !awaits_long) {
     return OkStatus();
   }
-  return DeadlineExceededError(
-      "it waited " + std::to_string(options().deadline.count() / 1000) + " s for round " +
-      std::to_string(ended_) + " of RNA, which " +
-      (started_ > ended_ ? "some rank does not take part in" : "too few ranks have gradients for"));
+  return DeadlineExceededError("it waited " + std::to_string(options().deadline.count() / 1000) +
+                               " s for " + NotYet());
+}
+
+std::string RnaWorker::NotYet() const {
+  if (exchange_.locked()) {
+    return "the parameters that its group exchanges after round " +
+           std::to_string(*exchange_.locked()) + " of RNA";
+  }
+  return "round " + std::to_string(ended_) + " of RNA, which " +
+         (started_ > ended_ ? "some rank does not take part in"
+                            : "too few ranks have gradients for");
 }
 
 void RnaWorker::Drain(Callback callback) {
@@ -230,6 +295,7 @@ void RnaWorker::Drain(Callback callback) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!draining_) {
       draining_ = true;
+      written_.reset();
       on_drained_ = std::exchange(callback, nullptr);
       probe_.reset();
       bool has_gradients = false;
@@ -256,8 +322,8 @@ void RnaWorker::WakeWaiting() {
   const Status status = error();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const bool nothing_comes = contributions_.empty() && taken_ == ended_;
-    if (!status.ok() || !rounds_.empty() || nothing_comes) {
+    const bool nothing_comes = contributions_.empty() && taken_ == ended_ && !exchange_.locked();
+    if (!status.ok() || Finished() > 0 || nothing_comes) {
       awaiting.swap(awaiting_);
     }
     if (draining_ && (!status.ok() || (last_ && ended_ >= *last_))) {

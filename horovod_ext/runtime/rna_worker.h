@@ -16,18 +16,20 @@
 #include <vector>
 
 #include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/global_parameters.h"
 #include "horovod_ext/runtime/rna_contributions.h"
+#include "horovod_ext/runtime/rna_exchange.h"
 
 namespace trepak {
 
-// Sums the buffers of all ranks, which call it for the same rounds in the same order.
+// Sums the buffers of all ranks of a group, which call it in the same order.
 class RoundReducer {
  public:
   virtual ~RoundReducer() = default;
 
   // Sums in place, and waits until that is done, or fails, or `given_up` turns true: then somebody
-  // may still use the buffer, whose owner must be kept.
-  virtual Status Sum(uint64_t round, ElementType type, const Payload& buffer,
+  // may still use the buffer, whose owner must be kept. `call`: which one this is, from 0 on.
+  virtual Status Sum(uint64_t call, ElementType type, const Payload& buffer,
                      const std::function<bool()>& given_up) = 0;
 };
 
@@ -40,22 +42,28 @@ class RoundReducer {
 //
 // Thread safety: every method may be called from any thread; callbacks run in one of the worker's
 // threads or in the caller's, without a lock, and must not block.
-class RnaWorker : public Endpoint {
+class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker> {
  public:
   struct Rules {
     ElementType type = ElementType::kFloat32;
     size_t elements = 0;     // of all gradients together
     uint64_t staleness = 3;  // see RnaContributions
     RnaContributions::Combine combine = RnaContributions::Combine::kByVersion;
+    RnaExchange::Rules exchange;
+    uint32_t members = 1;  // of its group
+    bool leads = false;    // it, when that exchanges parameters for the last time
   };
 
-  // The result of a round.
+  // The result of a round, or of an exchange after one.
   struct Round {
     uint64_t number = 0;
-    Payload sum;              // of the contributions
+    Payload sum;  // of the contributions; after an exchange, the parameters to adopt
+    bool is_exchange = false;
     double contributors = 0;  // ranks that brought a gradient
-    double samples = 0;       // of all ranks; see Contribution
+    double samples = 0;       // of all ranks, see Contribution; after an exchange, of other groups
     double rate = 0;          // mean of the contributors' learning rates
+    uint32_t initiator = 0;   // rank
+    bool exchanges = false;   // when it is applied, this rank is to exchange parameters
   };
 
   // What has happened here so far.
@@ -68,12 +76,17 @@ class RnaWorker : public Endpoint {
     uint64_t staleness = 0;     // sum over the contributed rounds
     uint64_t contributors = 0;  // sum over the rounds
     uint64_t nanoseconds = 0;   // of rounds, from start to end
+    uint64_t steps = 0;         // that were timed, from one write to the next
+    uint64_t step_nanoseconds = 0;
   };
 
   using Callback = std::function<void(const Status&)>;
 
+  // `global`: what groups exchange parameters through; null if there are none. The worker must be
+  // owned by a shared_ptr then.
   RnaWorker(const Options& options, const Rules& rules, uint32_t controller,
-            std::shared_ptr<RoundReducer> reducer, std::shared_ptr<ErrorLatch> errors);
+            std::shared_ptr<RoundReducer> reducer, std::shared_ptr<GlobalParameters> global,
+            std::shared_ptr<ErrorLatch> errors);
   ~RnaWorker() override;
 
   // Hands over the gradient of a step, computed with the parameters of now: after the rounds that
@@ -81,11 +94,29 @@ class RnaWorker : public Endpoint {
   Status Write(Gradient gradient);
 
   // Rounds that have finished and were not read. After a drain and until the next write, those that
-  // the drain waited for: other ranks may have gone on.
+  // the drain waited for: other ranks may have gone on. While parameters are locked, what came of
+  // the exchange is the only one.
   size_t finished() const;
 
-  // Returns the oldest of these.
+  // Rounds that are to be read after a drain, finished or not.
+  size_t remaining() const;
+
+  // Returns the oldest one.
   Status Read(Round* round);
+
+  // Exchanges parameters with other groups, after a round that has said so was applied.
+  Status Exchange(const Payload& values);
+
+  // What becomes of the parameters of the whole job when all groups have drained: `leads` brings
+  // its group's last change, and then all ranks fetch, which is what training goes on from.
+  void BringLastChange(const Payload& values, Callback callback);
+  void Fetch(std::function<void(const Status&, Payload)> callback);
+
+  // Sets the parameters of the whole job; one rank does, before all fetch them.
+  void Assign(Payload values, Callback callback);
+
+  // Samples of other groups that the last fetch has brought.
+  uint64_t TakeOthersSamples();
 
   // Waits for a round to read; not if this rank has nothing that a round could take.
   void Await(Callback callback);
@@ -99,6 +130,8 @@ class RnaWorker : public Endpoint {
 
   Counters counters() const;
 
+  uint32_t members() const { return rules_.members; }
+
  protected:
   Status Handle(Message message) override;
   Status Tick(Clock::time_point now) override;
@@ -109,9 +142,21 @@ class RnaWorker : public Endpoint {
   Status Answer(MessageKind kind, uint64_t round, uint8_t flags = 0);
   // Requires mutex_. Answers a probe if there is something to contribute.
   Status AnswerProbe();
+  // What the thread is to do.
+  struct Task {
+    uint64_t round = 0;
+    uint32_t initiator = 0;
+    bool is_exchange = false;  // adopts what came of one; otherwise takes part in the round
+  };
   // The thread's.
   void Loop();
-  Status TakePart(uint64_t number);
+  Status TakePart(const Task& task);
+  Status Adopt(const Task& task);
+  Status Sum(const Payload& buffer);
+  // Requires mutex_.
+  size_t Finished() const;
+  void Exchanged(uint64_t round, const Status& status, Payload values, uint64_t total);
+  std::string NotYet() const;
   double At(const Payload& buffer, size_t element) const;
   void Put(Payload* buffer, size_t element, double value) const;
   // Calls those that need not wait any more.
@@ -120,19 +165,25 @@ class RnaWorker : public Endpoint {
   const Rules rules_;
   const uint32_t controller_;
   const std::shared_ptr<RoundReducer> reducer_;
+  const std::shared_ptr<GlobalParameters> global_;
+  uint64_t calls_ = 0;  // of the reducer; the thread's
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // All guarded by mutex_.
   RnaContributions contributions_;
   std::optional<uint64_t> probe_;  // not answered yet
-  uint64_t started_ = 0;           // rounds
-  uint64_t taken_ = 0;             // rounds that have this rank's contribution
-  uint64_t ended_ = 0;             // rounds
-  uint64_t read_ = 0;              // rounds
-  std::deque<Round> rounds_;       // to be read
-  std::optional<uint64_t> last_;   // all rounds before it are to end a drain
-  Clock::time_point last_known_;   // since when
+  std::deque<Task> tasks_;
+  RnaExchange exchange_;
+  std::optional<RnaExchange::Outcome> exchanged_;  // that this rank brings to its group
+  uint64_t others_samples_ = 0;
+  uint64_t started_ = 0;          // rounds
+  uint64_t taken_ = 0;            // rounds that have this rank's contribution
+  uint64_t ended_ = 0;            // rounds
+  uint64_t read_ = 0;             // rounds
+  std::deque<Round> rounds_;      // to be read
+  std::optional<uint64_t> last_;  // all rounds before it are to end a drain
+  Clock::time_point last_known_;  // since when
   bool draining_ = false;
   bool stopping_ = false;
   std::optional<uint64_t> limit_;  // what may be read, after a drain
@@ -140,6 +191,7 @@ class RnaWorker : public Endpoint {
   Clock::time_point awaiting_since_;
   Callback on_drained_;
   Counters counters_;
+  std::optional<Clock::time_point> written_;  // last, since the last drain
 
   std::thread thread_;
 };

@@ -50,7 +50,7 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
   for (uint32_t rank = 0; rank < 2; ++rank) {
     workers.push_back(std::make_unique<RnaWorker>(Endpoint::Options{rank, 2, kDeadline}, rules, 0,
                                                   std::make_shared<SharedReducer>(&allreduce),
-                                                  std::make_shared<ErrorLatch>()));
+                                                  nullptr, std::make_shared<ErrorLatch>()));
     workers[rank]->Attach(network.Make(addresses[rank], workers[rank].get()));
   }
   ScriptedController controller({0, 2, kDeadline}, std::make_shared<ErrorLatch>());

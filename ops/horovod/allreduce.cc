@@ -116,8 +116,10 @@ class Call {
 
 class HorovodReducer : public RoundReducer {
  public:
-  explicit HorovodReducer(std::string name)
-      : name_(std::move(name)), context_(std::make_shared<HostContext>()) {}
+  HorovodReducer(std::string name, int32_t process_set)
+      : name_(std::move(name)),
+        process_set_(process_set),
+        context_(std::make_shared<HostContext>()) {}
 
   Status Sum(uint64_t, ElementType type, const Payload& buffer,
              const std::function<bool()>& given_up) override {
@@ -126,7 +128,8 @@ class HorovodReducer : public RoundReducer {
     // The same name for all rounds: they are one after the other, and Horovod knows a name again.
     const hvd::Status status = hvd::EnqueueTensorAllreduce(
         context_, tensor, tensor, hvd::ReadyEventList(), name_, CPU_DEVICE_ID,
-        [call, tensor](const hvd::Status& outcome) { call->Finish(outcome); }, hvd::ReduceOp::SUM);
+        [call, tensor](const hvd::Status& outcome) { call->Finish(outcome); }, hvd::ReduceOp::SUM,
+        1.0, 1.0, process_set_);
     if (!status.ok()) {
       return UnavailableError("Horovod: " + status.reason());
     }
@@ -135,14 +138,15 @@ class HorovodReducer : public RoundReducer {
 
  private:
   const std::string name_;
+  const int32_t process_set_;
   const std::shared_ptr<hvd::OpContext> context_;
 };
 
 }  // namespace
 }  // namespace trepak
 
-// Returns a reducer whose collectives have that name; the caller owns it.
+// Returns a reducer over a process set, whose collectives have that name; the caller owns it.
 extern "C" __attribute__((visibility("default"))) trepak::RoundReducer* TrepakHorovodReducer(
-    const char* name) {
-  return new trepak::HorovodReducer(name);
+    const char* name, int32_t process_set) {
+  return new trepak::HorovodReducer(name, process_set);
 }

@@ -10,7 +10,13 @@ import numpy as np
 import tensorflow as tf
 from exactness import dense_model
 from harness import case
-from rna import batch, check_equal_on_all_ranks, constant_trainer, trainer
+from rna import (
+    batch,
+    check_equal_on_all_ranks,
+    constant_trainer,
+    fit_in_global_epochs,
+    trainer,
+)
 
 import trepak
 import trepak.keras as hvd
@@ -56,28 +62,9 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
     keras.utils.set_random_seed(3)
     model = dense_model()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=trepak.ADPSGD(seed=4))
-    model.compile(optimizer, loss="mse", jit_compile=False)
-    x, y = (np.concatenate(parts) for parts in zip(*(batch(i) for i in range(4)), strict=True))
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(32).batch(8)
-    pause = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda number, logs: time.sleep(0.01 + 0.02 * hvd.rank())
-    )
-    callbacks = [
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-        hvd.callbacks.MetricAverageCallback(),
-        pause,
-    ]
-    history = model.fit(
-        trepak.global_epochs(dataset, samples=400),
-        epochs=3,
-        validation_data=(x, y),
-        callbacks=callbacks,
-        verbose=0,
-    )
+    steps, losses = fit_in_global_epochs(model, optimizer)
     check_equal_on_all_ranks(model)
-    losses = history.history["val_loss"]
     assert losses[-1] < losses[0], losses
-    steps = exchange.gather(adpsgd_counters(optimizer._trepak.pace.stream).steps, "steps")
     batches = 3 * 400 / 8
     assert abs(sum(steps) - batches) <= 6 * hvd.size(), steps
     return steps

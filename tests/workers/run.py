@@ -12,9 +12,9 @@ def main(arguments: list[str]) -> None:
     """Imports the workers and runs their cases; a module may ask for PROCESS_SETS."""
     names = dict.fromkeys(argument.partition(":")[0] for argument in arguments)
     modules = [importlib.import_module(name) for name in names]
-    harness.main(
-        arguments, [one for module in modules for one in getattr(module, "PROCESS_SETS", ())]
-    )
+    wanted = [getattr(module, "PROCESS_SETS", ()) for module in modules]
+    static = [one for sets in wanted if sets != "dynamic" for one in sets]
+    harness.main(arguments, "dynamic" if "dynamic" in wanted else static)
 
 
 if __name__ == "__main__":

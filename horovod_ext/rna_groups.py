@@ -1,0 +1,74 @@
+"""Groups of ranks that RNA keeps apart: who belongs together, and Horovod's sets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import horovod.tensorflow as _hvd
+from horovod.tensorflow import mpi_ops as _mpi_ops
+
+from trepak.horovod_ext import basics
+
+Groups = Sequence[Sequence[int]]
+
+
+def split(times: Mapping[int, float]) -> list[list[int]]:
+    """Returns the groups of ranks whose times are alike (thesis, section 5.2).
+
+    While the slowest of a group takes longer than the fastest by more than the group's mean, the
+    ranks above the mean and the others become groups of their own.
+
+    Args:
+        times: by rank, seconds that a step takes.
+    """
+    mean = sum(times.values()) / len(times)
+    if max(times.values()) - min(times.values()) <= mean:
+        return [sorted(times)]
+    slow = {rank: time for rank, time in times.items() if time > mean}
+    fast = {rank: time for rank, time in times.items() if time <= mean}
+    return split(fast) + split(slow)
+
+
+def check(groups: Groups, size: int) -> list[list[int]]:
+    """Returns groups as lists, each in order.
+
+    Raises:
+        ValueError: a rank is in none or in several of them, or there is no such rank.
+    """
+    ranks = sorted(rank for group in groups for rank in group)
+    if ranks != list(range(size)) or not all(groups):
+        raise ValueError(
+            f"groups must have each of this job's ranks, 0 to {size - 1}, in one of them, got "
+            f"{[list(group) for group in groups]}."
+        )
+    return [sorted(group) for group in groups]
+
+
+def process_set(groups: Groups, size: int) -> int:
+    """Returns the number of Horovod's process set of this rank's group; a collective call.
+
+    Raises:
+        ValueError: Horovod was started without them.
+    """
+    mine = 0
+    for group in groups:
+        number = _number_of(list(group), size)
+        mine = number if basics.rank() in group else mine
+    return mine
+
+
+def _number_of(group: list[int], size: int) -> int:
+    if len(group) == size:
+        return 0
+    known: dict[int, list[int]] = _mpi_ops._basics._get_process_set_ids_and_ranks()
+    for number, ranks in known.items():
+        if sorted(ranks) == group:
+            return number
+    try:
+        return int(_hvd.add_process_set(group).process_set_id)
+    except ValueError as error:
+        raise ValueError(
+            f"a group of RNA is a process set of Horovod's, and {group} is none: call hvd.init("
+            'process_sets=[hvd.ProcessSet(group) for group in groups]), or hvd.init(process_sets="'
+            'dynamic") for groups that are found while training.'
+        ) from error

@@ -1,0 +1,52 @@
+// The parameters of a whole job, which groups of its ranks change (thesis, section 5.2).
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_GLOBAL_PARAMETERS_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_GLOBAL_PARAMETERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "horovod_ext/runtime/parameter_client.h"
+#include "horovod_ext/runtime/payload.h"
+
+namespace trepak {
+
+// Thread safety: every method may be called from any thread, one call after the other: not before
+// the callback of the one before. Callbacks run in any thread, without a lock, and must not block.
+class GlobalParameters {
+ public:
+  // Gets the parameters of afterwards, in memory of its own, and how many samples all groups have
+  // taken; or why there are none.
+  using Callback = std::function<void(const Status&, Payload, uint64_t)>;
+
+  virtual ~GlobalParameters() = default;
+
+  virtual void Assign(Payload values, Callback callback) = 0;
+  // Adds to the parameters, and to the samples.
+  virtual void Change(Payload change, uint64_t samples, Callback callback) = 0;
+  virtual void Fetch(Callback callback) = 0;
+};
+
+// On the job's parameter servers, as two of their variables: `key`, and the samples as `key` + 1.
+class ServedParameters : public GlobalParameters {
+ public:
+  // Both variables must be registered with the client, which may end before this.
+  ServedParameters(std::weak_ptr<ParameterClient> client, uint32_t key)
+      : client_(std::move(client)), key_(key) {}
+
+  void Assign(Payload values, Callback callback) override;
+  void Change(Payload change, uint64_t samples, Callback callback) override;
+  void Fetch(Callback callback) override;
+
+ private:
+  using Ask = Status (*)(ParameterClient*, uint32_t key, Payload values);
+  void Do(Ask ask, Payload values, uint64_t samples, Callback callback);
+
+  const std::weak_ptr<ParameterClient> client_;
+  const uint32_t key_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_GLOBAL_PARAMETERS_H_

@@ -1,0 +1,37 @@
+"""Groups that RNA makes of the times of steps, on real ranks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+from exactness import dense_model
+from harness import case
+from rna import batch, check_equal_on_all_ranks, trainer
+
+import trepak
+import trepak.keras as hvd
+
+PROCESS_SETS = "dynamic"
+
+
+@case
+def ranks_are_split_by_their_times_and_joined_again() -> Any:
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    sync = trepak.RNA(groups="auto", period=2)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=sync)
+    step = trainer(model, optimizer)
+    found = []
+    last = hvd.size() - 1
+    for slow in (0.2, 0.2, 0.02, 0.02):
+        for number in range(8):
+            step(*batch(number))
+            time.sleep(slow if hvd.rank() == last else 0.02)
+        optimizer.flush()
+        check_equal_on_all_ranks(model)
+        found.append(optimizer._trepak.pace.groups)
+    apart, together = [[*range(last)], [last]], [[*range(hvd.size())]]
+    assert found == [apart, apart, together, together], found
+    return found

@@ -1,0 +1,97 @@
+"""Groups of RNA, on real ranks: two of three ranks, and one for itself."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+import numpy as np
+from exactness import dense_model
+from harness import case
+from rna import (
+    batch,
+    check_equal_on_all_ranks,
+    constant_trainer,
+    expect,
+    fit_in_global_epochs,
+    trainer,
+)
+
+import trepak
+import trepak.keras as hvd
+from trepak.horovod_ext import exchange
+from trepak.ops.rna import rna_counters
+
+GROUPS = [[0, 1], [2]]
+PROCESS_SETS = [hvd.ProcessSet(group) for group in GROUPS]
+
+
+@case
+def groups_move_the_parameters_by_their_shares() -> Any:
+    rate = 0.25
+    sync = trepak.RNA(groups=GROUPS, period=2, staleness=1000)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate), sync=sync)
+    variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
+    for _ in range(2):
+        for _ in range(30):
+            step()
+            time.sleep(0.002 * hvd.rank())
+        optimizer.flush()
+    counters = rna_counters(optimizer._trepak.pace.stream)
+    contributed = exchange.gather(counters.contributed, "contributions")
+    # Within a group a round counts for its contributors' share; a group for its share of the ranks.
+    total = sum(times * (rank + 1.0) for rank, times in enumerate(contributed))
+    np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-4)
+    everyone = exchange.gather(variable.numpy().tobytes().hex(), "a variable")
+    assert len(set(everyone)) == 1
+    return contributed
+
+
+@case
+def groups_train_together() -> Any:
+    keras.utils.set_random_seed(3 + hvd.rank())  # they begin alike all the same
+    model = dense_model()
+    sync = trepak.RNA(groups=GROUPS, period=3, seed=4)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=sync)
+    steps, losses = fit_in_global_epochs(model, optimizer)
+    check_equal_on_all_ranks(model)
+    assert losses[-1] < losses[0], losses
+    assert abs(sum(steps) - 3 * 400 / 8) <= 20 * hvd.size(), steps
+    return steps
+
+
+@case
+def nobody_waits_for_the_slow_group() -> None:
+    slow = 0.3
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    sync = trepak.RNA(groups=GROUPS, period=2)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=sync)
+    step = trainer(model, optimizer)
+    step(*batch(0))
+    hvd.barrier()
+    began = time.monotonic()
+    last = hvd.size() - 1
+    for number in range(2 if hvd.rank() == last else 30):
+        if hvd.rank() == last:
+            time.sleep(slow)
+        step(*batch(number))
+    seconds = time.monotonic() - began
+    optimizer.flush()
+    check_equal_on_all_ranks(model)
+    assert hvd.rank() == last or seconds < 30 * slow / 3, seconds
+
+
+@case
+def wrong_groups_are_explained() -> None:
+    for groups, message in (([[0, 1]], "in one of them"), ([[0, 1, 2], [2]], "in one of them")):
+        sync = trepak.RNA(groups=groups)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=sync)
+        _, step = constant_trainer(optimizer, 1.0)
+        expect(message, step)
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(1.0), sync=trepak.RNA(groups=[[0], [1, 2]])
+    )
+    _, step = constant_trainer(optimizer, 1.0)
+    expect("hvd.init(process_sets", step)

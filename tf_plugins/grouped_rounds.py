@@ -1,0 +1,95 @@
+"""Rounds of groups of ranks that exchange parameters with each other (thesis, section 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, exchange, rna, rna_groups
+from trepak.horovod_ext.variables import tf_variable
+from trepak.ops import rna as native
+from trepak.tf_plugins.pace import on_all_ranks
+from trepak.tf_plugins.rounds import Rounds
+from trepak.tf_plugins.tracing import if_true
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.distributed_optimizer import Distribution
+
+_LEAST_STEPS = 5  # of every rank, before groups are made of their times
+
+
+class GroupedRounds(Rounds):
+    """Each group has rounds of its own; the job's parameters are on its parameter servers.
+
+    Every few rounds the initiator of a round adds what its group has changed, weighted with the
+    group's share of the ranks, to the job's parameters; what they are then is adopted by the group.
+    Until it comes, the parameters are locked: no further round is applied, but computing goes on.
+    """
+
+    def __init__(self, distribution: Distribution, options: rna.RoundOptions, groups: Any) -> None:
+        """Makes it; `groups`: lists of ranks, or "auto"; see `Rounds`."""
+        super().__init__(distribution, options)
+        self._auto = groups == "auto"
+        self._given = groups
+        self.groups: list[list[int]] = []
+        self._timed = (0, 0.0)  # steps and their seconds when the groups were looked at last
+
+    def _begin(self) -> None:
+        size = basics.size()
+        self.groups = rna_groups.check([range(size)] if self._auto else self._given, size)
+        self.stream = rna.start(self._options, self._dtype, self._shapes(), self.groups)
+        with tf.init_scope():
+            if basics.rank() == 0:
+                native.assign_parameters(self.stream, self._values())
+            exchange.gather(None, "that the job's parameters are set")
+            self._take(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
+
+    def _values(self) -> list[Any]:
+        return [tf.cast(tf_variable(v).value(), self._dtype) for v in self._summed]
+
+    def _take(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self._summed, values, strict=True):
+            tf_variable(variable).assign(tf.cast(value, variable.dtype))
+
+    def _apply_one(self, optimizer: Any) -> native.RnaRound:
+        read = super()._apply_one(optimizer)
+        if_true(read.is_exchange, lambda: self._take(read.gradients))
+        if_true(read.exchanges, lambda: native.exchange_parameters(self.stream, self._values()))
+        return read
+
+    def _drain(self, optimizer: Any) -> None:
+        super()._drain(optimizer)
+        brought = native.bring_last_change(self.stream, self._values())
+        with tf.control_dependencies([on_all_ranks(brought, f"trepak_rna_{self.stream}_drained")]):
+            values = native.fetch_parameters(self.stream, self._dtype, self._shapes())
+        self._take(values)
+
+    def drain(self, optimizer: Any) -> None:
+        """Gives all ranks the job's parameters, and makes new groups if their times ask for it."""
+        super().drain(optimizer)
+        if self._auto and self.stream is not None:
+            with tf.init_scope():
+                self._regroup()
+
+    def _regroup(self) -> None:
+        counters = native.rna_counters(self.stream)
+        steps, seconds = counters.steps - self._timed[0], counters.step_seconds - self._timed[1]
+        everyone = exchange.gather([steps, seconds], "times of steps")
+        if min(theirs for theirs, _ in everyone) < _LEAST_STEPS:
+            return
+        self._timed = (counters.steps, counters.step_seconds)
+        times = {rank: spent / count for rank, (count, spent) in enumerate(everyone)}
+        groups = rna_groups.split(times)
+        if groups == self.groups:
+            return
+        if basics.rank() == 0:
+            text = ", ".join(
+                f"{group} ({1000 * sum(times[rank] for rank in group) / len(group):.0f} ms a step)"
+                for group in groups
+            )
+            print(f"trepak: RNA goes on with groups {text}.", flush=True)
+        self.groups, self._timed = groups, (0, 0.0)
+        rna.regroup(self.stream, self._options, self._dtype, self._shapes(), groups)
+        self._take(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
