@@ -153,7 +153,7 @@ class RnaStartOp : public RnaOp {
                                             static_cast<int64_t>(about.elements)));
     TREPAK_RETURN_IF_ERROR(
         client->Register(key + 1, "the samples of RNA's groups", ElementType::kFloat64, 1));
-    *global = std::make_shared<ServedParameters>(client, key);
+    *global = std::make_shared<ServedParameters>(client, key, about.type, options_.job.size);
     return OkStatus();
   }
 
@@ -191,8 +191,8 @@ class RnaCountersOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     const RnaWorker::Counters c = worker == nullptr ? RnaWorker::Counters{} : worker->counters();
-    const uint64_t counted[] = {c.rounds,     c.contributed, c.gradients,    c.dropped,
-                                c.not_finite, c.staleness,   c.contributors, c.nanoseconds,
+    const uint64_t counted[] = {c.rounds,     c.contributed,     c.gradients,    c.dropped,
+                                c.not_finite, c.staleness,       c.contributors, c.nanoseconds,
                                 c.steps,      c.step_nanoseconds};
     tensorflow::Tensor* counters = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {10}, &counters));

@@ -12,7 +12,7 @@ from trepak.horovod_ext import adpsgd, collectives, exchange, step_probe
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import adpsgd as native
-from trepak.tf_plugins.pace import Pace, on_all_ranks, reject_combining
+from trepak.tf_plugins.pace import Pace, reject_combining
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ class Replica(Pace):
         self.stream: Any = None  # by which native code knows it
         self._variables: list[Any] = []
         self._dtype: Any = None
-        self._finish: Any = None  # drain(), compiled
 
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         if self.stream is None:
@@ -92,17 +91,11 @@ class Replica(Pace):
         """Shows the average of all replicas; see `Pace`."""
         if self.stream is None:
             return
-        if self._finish is None:
-            self._finish = tf.function(self._drain, autograph=False)
         with tf.init_scope():
-            self._finish()
-
-    def _drain(self) -> None:
-        name = f"trepak_adpsgd_{self.stream}"
-        # Averagings move parameters between ranks until all have settled.
-        settled = on_all_ranks(native.settle(self.stream), f"{name}_settled")
-        with tf.control_dependencies([settled]):
+            native.settle(self.stream)
+            # Averagings move parameters between ranks until all have settled.
+            exchange.gather(None, "that all replicas have settled")
             mine = native.load_parameters(self.stream, self._dtype, self._shapes())
-        mean = collectives.grouped_allreduce(mine, op=collectives.Average, name=name)
-        self._show(mean)
-        native.show_parameters(self.stream, self._values())
+            name = f"trepak_adpsgd_{self.stream}"
+            self._show(collectives.grouped_allreduce(mine, op=collectives.Average, name=name))
+            native.show_parameters(self.stream, self._values())

@@ -10,7 +10,6 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange, rna, rna_groups
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import rna as native
-from trepak.tf_plugins.pace import on_all_ranks
 from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.tracing import if_true
 
@@ -59,18 +58,16 @@ class GroupedRounds(Rounds):
         if_true(read.exchanges, lambda: native.exchange_parameters(self.stream, self._values()))
         return read
 
-    def _drain(self, optimizer: Any) -> None:
-        super()._drain(optimizer)
-        brought = native.bring_last_change(self.stream, self._values())
-        with tf.control_dependencies([on_all_ranks(brought, f"trepak_rna_{self.stream}_drained")]):
-            values = native.fetch_parameters(self.stream, self._dtype, self._shapes())
-        self._take(values)
-
     def drain(self, optimizer: Any) -> None:
         """Gives all ranks the job's parameters, and makes new groups if their times ask for it."""
         super().drain(optimizer)
-        if self._auto and self.stream is not None:
-            with tf.init_scope():
+        if self.stream is None:
+            return
+        with tf.init_scope():
+            native.bring_last_change(self.stream, self._values())
+            exchange.gather(None, "that all groups have brought what they changed")
+            self._take(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
+            if self._auto:
                 self._regroup()
 
     def _regroup(self) -> None:

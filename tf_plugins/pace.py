@@ -6,8 +6,6 @@ import abc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
 from trepak.horovod_ext import collectives
 from trepak.ops import sample_budget
 from trepak.tf_plugins.tracing import reject_xla
@@ -71,17 +69,6 @@ class Pace(abc.ABC):
     @abc.abstractmethod
     def drain(self, optimizer: Any) -> None:
         """Waits until all ranks do, and gives all of them the same weights; a collective call."""
-
-
-def on_all_ranks(done: Any, name: str) -> Any:
-    """Returns a tensor that is there when an op has run on all ranks.
-
-    Args:
-        done: the op, in the function that is being traced.
-        name: the same on all ranks, and different from that of others meanwhile.
-    """
-    with tf.control_dependencies([done]):
-        return collectives.allreduce(tf.zeros([]), name=name)
 
 
 def _check_options(distribution: Distribution) -> None:

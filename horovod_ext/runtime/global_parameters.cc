@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "horovod_ext/runtime/summation.h"
+
 namespace trepak {
 namespace {
 
@@ -17,9 +19,10 @@ void ServedParameters::Assign(Payload values, Callback callback) {
 }
 
 void ServedParameters::Change(Payload change, uint64_t samples, Callback callback) {
+  Scale(type_, change.size(), size_, change.data(), change.mutable_data());
   Do([](ParameterClient* client, uint32_t key,
         Payload part) { return client->Change(key, kLate, std::move(part)); },
-     std::move(change), samples, std::move(callback));
+     std::move(change), samples * size_, std::move(callback));
 }
 
 void ServedParameters::Fetch(Callback callback) {

@@ -31,9 +31,11 @@ class GlobalParameters {
 // On the job's parameter servers, as two of their variables: `key`, and the samples as `key` + 1.
 class ServedParameters : public GlobalParameters {
  public:
-  // Both variables must be registered with the client, which may end before this.
-  ServedParameters(std::weak_ptr<ParameterClient> client, uint32_t key)
-      : client_(std::move(client)), key_(key) {}
+  // Both variables must be registered with the client, which may end before this. The servers
+  // divide changes by the number of ranks, `size`.
+  ServedParameters(std::weak_ptr<ParameterClient> client, uint32_t key, ElementType type,
+                   uint32_t size)
+      : client_(std::move(client)), key_(key), type_(type), size_(size) {}
 
   void Assign(Payload values, Callback callback) override;
   void Change(Payload change, uint64_t samples, Callback callback) override;
@@ -45,6 +47,8 @@ class ServedParameters : public GlobalParameters {
 
   const std::weak_ptr<ParameterClient> client_;
   const uint32_t key_;
+  const ElementType type_;
+  const uint32_t size_;
 };
 
 }  // namespace trepak
