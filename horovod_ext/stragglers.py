@@ -2,6 +2,9 @@
 
 All ranks leave a synchronization together, so the one that came last spends the least time in it.
 What another rank spends more than that, it waited for the last. No clocks are compared.
+
+Where ranks go at their own pace nobody waits for one rank; it is counted what each brings to
+the rounds.
 """
 
 from __future__ import annotations
@@ -34,6 +37,11 @@ class RankReport:
         waited_for: the rank for which it waited longest; None if it never waited.
         delayed_seconds: time that each other rank, on average, waited for this one.
         last_share: share of the steps in which it was the last.
+        rounds: that it has seen; 0 if each step ends in a reduction of all ranks.
+        contributors: ranks that brought something to a round, on average.
+        null_share: share of the rounds to which this rank brought nothing.
+        staleness: of what it brought, on average: rounds that others had ended since it was begun.
+        dropped: gradients that were too stale for any round.
     """
 
     rank: int
@@ -44,6 +52,30 @@ class RankReport:
     waited_for: int | None
     delayed_seconds: float
     last_share: float
+    rounds: int = 0
+    contributors: float = 0.0
+    null_share: float = 0.0
+    staleness: float = 0.0
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class RoundsOfRank:
+    """What one rank has brought to rounds so far.
+
+    Attributes:
+        rounds: that it has seen.
+        contributed: of these, to which it brought something.
+        contributors: ranks that did, summed up over the rounds.
+        staleness: of what it brought, summed up; in rounds.
+        dropped: gradients that were too stale.
+    """
+
+    rounds: int
+    contributed: int
+    contributors: int
+    staleness: int
+    dropped: int
 
 
 class StragglerTable:
@@ -58,6 +90,9 @@ class StragglerTable:
         self._compute = np.zeros(n)
         self._waits = np.zeros((n, n))  # who waited, for whom: seconds
         self._last = np.zeros(n)
+        self._own_steps = np.zeros(n, int)  # of ranks at their own pace
+        self._own_waits = np.zeros(n)
+        self._rounds: list[RoundsOfRank] = []  # by rank
 
     def add(self, compute: Times, synchronize: Times) -> None:
         """Adds steps.
@@ -85,22 +120,51 @@ class StragglerTable:
         self.steps += steps
         self.total_seconds += float((compute + synchronize).mean(axis=0).sum())
 
+    def add_at_own_pace(
+        self,
+        steps: Sequence[int],
+        compute: Sequence[float],
+        waited: Sequence[float],
+        rounds: Sequence[RoundsOfRank],
+    ) -> None:
+        """Adds steps of ranks that go at their own pace.
+
+        Args:
+            steps: by rank, how many.
+            compute: by rank, seconds in which it computed.
+            waited: by rank, seconds in which it waited for rounds.
+            rounds: by rank, all its rounds so far, not just those of these steps.
+        """
+        self._own_steps += np.asarray(steps)
+        self._compute += np.asarray(compute)
+        self._own_waits += np.asarray(waited)
+        self.steps += round(float(np.mean(steps)))
+        self.total_seconds += float(np.mean(np.asarray(compute) + np.asarray(waited)))
+        self._rounds = list(rounds)
+
     def reports(self) -> list[RankReport]:
         """Returns a report for each rank, in rank order."""
         others = max(1, len(self._hosts) - 1)
         found = []
         for rank, host in enumerate(self._hosts):
             waits = self._waits[rank]
+            mine = self._rounds[rank] if self._rounds else RoundsOfRank(0, 0, 0, 0, 0)
+            count = max(1, mine.rounds)
             found.append(
                 RankReport(
                     rank=rank,
                     host=host,
-                    steps=self.steps,
+                    steps=int(self._own_steps[rank]) or self.steps,
                     compute_seconds=float(self._compute[rank]),
-                    waited_seconds=float(waits.sum()),
+                    waited_seconds=float(waits.sum() + self._own_waits[rank]),
                     waited_for=int(waits.argmax()) if waits.sum() > 0 else None,
                     delayed_seconds=float(self._waits[:, rank].sum() / others),
                     last_share=float(self._last[rank] / max(1, self.steps)),
+                    rounds=mine.rounds,
+                    contributors=mine.contributors / count,
+                    null_share=(mine.rounds - mine.contributed) / count,
+                    staleness=mine.staleness / max(1, mine.contributed),
+                    dropped=mine.dropped,
                 )
             )
         return found
@@ -118,7 +182,15 @@ class StragglerTable:
         return sorted(found, key=lambda report: -report.delayed_seconds)
 
     def verdict(self) -> str:
-        """Returns in words who made the others wait."""
+        """Returns in words who made the others wait, or what ranks brought to the rounds."""
+        if self._rounds:
+            reports = self.reports()
+            least = max(reports, key=lambda report: report.null_share)
+            return (
+                f"{least.rounds} rounds, with {least.contributors:.3g} of {len(reports)} ranks on "
+                f"average; rank {least.rank} on {least.host} brought nothing to "
+                f"{least.null_share:.0%} of them, the most of all."
+            )
         if self.steps < LEAST_STEPS:
             return f"{self.steps} steps are too few to name a straggler."
         named = [

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import adpsgd, collectives, exchange, step_probe
 from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import adpsgd as native
 from trepak.tf_plugins.pace import Pace, reject_combining
@@ -86,6 +87,13 @@ class Replica(Pace):
     def _show(self, values: Sequence[Any]) -> None:
         for variable, value in zip(self._variables, values, strict=True):
             variable.assign(tf.cast(value, variable.dtype))
+
+    def rounds(self) -> RoundsOfRank:
+        """Returns how often this rank has averaged: a round is an averaging of two."""
+        if self.stream is None:
+            return RoundsOfRank(0, 0, 0, 0, 0)
+        count = native.adpsgd_counters(self.stream).averagings
+        return RoundsOfRank(count, count, 2 * count, 0, 0)
 
     def drain(self, optimizer: Any) -> None:
         """Shows the average of all replicas; see `Pace`."""

@@ -11,7 +11,12 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import check_agreement, key
-from trepak.tf_plugins.distributed_optimizer import flush, is_distributed, optimizers_of
+from trepak.tf_plugins.distributed_optimizer import (
+    flush,
+    is_distributed,
+    optimizers_of,
+    paces,
+)
 from trepak.tf_plugins.epoch_limit import EpochLimit, in_lockstep
 from trepak.tf_plugins.state_average import average_state
 
@@ -119,8 +124,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._average()
 
     def _goes_at_own_pace(self) -> bool:
-        distributed = filter(is_distributed, optimizers_of(self.model))
-        return any(optimizer._trepak.pace is not None for optimizer in distributed)
+        return bool(paces(self.model))
 
     def _check_optimizer(self) -> None:
         optimizers = optimizers_of(self.model)

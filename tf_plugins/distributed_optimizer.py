@@ -13,6 +13,7 @@ from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.bsp import BSP
 from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
 from trepak.tf_plugins.overlapped_step import OverlappedStep
+from trepak.tf_plugins.pace import Pace
 from trepak.tf_plugins.sync import SyncModel
 from trepak.tf_plugins.tracing import reject_xla
 
@@ -235,6 +236,13 @@ def optimizers_of(model: Any) -> list[Any]:
     """Returns a model's compiled optimizer, and those that a train_step of its own uses."""
     mine = [v for v in vars(model).values() if isinstance(v, keras.optimizers.Optimizer)]
     return list({id(optimizer): optimizer for optimizer in mine}.values())
+
+
+def paces(model: Any) -> list[Pace]:
+    """Returns what ends the steps of a model's optimizers, where ranks go at their own pace."""
+    distributed = filter(is_distributed, optimizers_of(model))
+    found = [optimizer._trepak.pace for optimizer in distributed]
+    return [pace for pace in found if pace is not None]
 
 
 def flush(model: Any) -> None:

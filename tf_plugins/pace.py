@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trepak.horovod_ext import collectives
+from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.ops import sample_budget
 from trepak.tf_plugins.tracing import reject_xla
 
@@ -65,6 +66,10 @@ class Pace(abc.ABC):
     @abc.abstractmethod
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Ends a step of this rank's, one of several."""
+
+    @abc.abstractmethod
+    def rounds(self) -> RoundsOfRank:
+        """Returns what this rank has brought so far."""
 
     @abc.abstractmethod
     def drain(self, optimizer: Any) -> None:

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import rna, step_probe
+from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.horovod_ext.variables import key, tf_variable
 from trepak.ops import rna as native
 from trepak.tf_plugins.pace import Pace
@@ -91,6 +92,19 @@ class Rounds(Pace):
 
         with tf.control_dependencies([native.drain_rna(self.stream)]):
             while_true(lambda: native.remaining_rounds(self.stream) > 0, wait_and_apply)
+
+    def rounds(self) -> RoundsOfRank:
+        """Returns what this rank has brought to the rounds so far."""
+        if self.stream is None:
+            return RoundsOfRank(0, 0, 0, 0, 0)
+        counted = native.rna_counters(self.stream)
+        return RoundsOfRank(
+            rounds=counted.rounds,
+            contributed=counted.contributed,
+            contributors=counted.contributors,
+            staleness=counted.staleness,
+            dropped=counted.dropped,
+        )
 
     def _begin(self) -> None:
         """Starts the rounds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import socket
 import time
 from pathlib import Path
@@ -13,16 +14,18 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange, step_probe
-from trepak.horovod_ext.stragglers import StragglerTable
+from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
 from trepak.ops.step_probe import StepTimes, take_step_times
 from trepak.tf_plugins import straggler_sinks
+from trepak.tf_plugins.distributed_optimizer import flush, paces
 
 
 class StragglerMonitor(keras.callbacks.Callback):
     """Shows, per rank, how long it computed, how long it waited, and for whom.
 
     On all ranks, or on none. Every `every` batches the ranks exchange their steps' times, two
-    numbers per step; rank 0 tells of them.
+    numbers per step; rank 0 tells of them. Where ranks go at their own pace (`sync=trepak.RNA()`)
+    they do so at the end of each epoch, and what each brought to the rounds is shown.
 
     Attributes:
         table: the `StragglerTable` of all steps so far, the same on every rank.
@@ -56,6 +59,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._batches = 0  # of this epoch, when the ranks last exchanged
         self._began = 0.0
         self._sinks: list[straggler_sinks.Sink] = []
+        self._at_own_pace = False
         self.table = StragglerTable([])
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -67,6 +71,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._close_sinks()  # those of a fit that an exception ended
         step_probe.mark_model(self.model)
         self._batches = 0
+        self._at_own_pace = bool(paces(self.model))
         self.table = StragglerTable(exchange.gather(socket.gethostname(), "hosts"))
         self._open_sinks()
         take_step_times()  # those of an earlier fit
@@ -92,13 +97,15 @@ class StragglerMonitor(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Exchanges what came since the last time, now and then; a collective call."""
         # With steps_per_execution, `batch` is the last of several.
-        if batch + 1 - self._batches >= self._every:
+        if batch + 1 - self._batches >= self._every and not self._at_own_pace:
             self._batches = batch + 1
             self._exchange()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Exchanges the rest of the epoch; a collective call."""
         self._batches = 0
+        if self._at_own_pace:
+            flush(self.model)  # ranks that still train may need this one's gradients
         self._exchange()
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -115,12 +122,26 @@ class StragglerMonitor(keras.callbacks.Callback):
             for one in take_step_times()
             if one.begin >= self._began and one.ready > one.begin
         ]
+        if self._at_own_pace:
+            self._exchange_rounds(mine)
+            return
         everyone = exchange.gather(mine, "step times")
         steps = min(len(theirs) for theirs in everyone)
         if steps:
             # The latest of each: a rank may have taken steps that others do not know.
             times = np.array([theirs[-steps:] for theirs in everyone])
             self.table.add(times[:, :, 0], times[:, :, 1])
+        for sink in self._sinks:
+            sink.write(self.table)
+
+    def _exchange_rounds(self, mine: list[tuple[float, float]]) -> None:
+        rounds = dataclasses.astuple(paces(self.model)[0].rounds())
+        sums = [len(mine), *np.sum(np.reshape(mine, (-1, 2)), axis=0).tolist()]
+        everyone = exchange.gather([sums, rounds], "step times and rounds")
+        steps, compute, waited = zip(*(theirs for theirs, _ in everyone), strict=True)
+        self.table.add_at_own_pace(
+            steps, compute, waited, [RoundsOfRank(*theirs) for _, theirs in everyone]
+        )
         for sink in self._sinks:
             sink.write(self.table)
 

@@ -26,6 +26,11 @@ FIGURES = {
     "waited_seconds": "Time in which the rank waited for others.",
     "delayed_seconds": "Time that each other rank, on average, waited for this one.",
     "last_share": "Share of the steps in which the rank was the last.",
+    "rounds": "Rounds so far, where ranks go at their own pace.",
+    "contributors": "Ranks that brought something to a round, on average.",
+    "null_share": "Share of the rounds to which the rank brought nothing.",
+    "staleness": "Rounds that others had ended since what the rank brought was begun, on average.",
+    "dropped": "Gradients that were too stale for any round.",
 }
 PREFIX = "trepak_"
 LEAST_SHOWN = 0.05  # share of the time; a rank that others waited for longer is shown in red
@@ -67,6 +72,8 @@ def table_of(ranks: Sequence[Mapping[str, Any]], title: str, seconds: float) -> 
         title: what stands above.
         seconds: what all steps took.
     """
+    if any(rank.get("rounds") for rank in ranks):
+        return _table_of_rounds(ranks, title)
     table = Table(title=title, title_justify="left")
     for header in ("rank", "host", "computed", "waited", "for rank", "made others wait", "last in"):
         table.add_column(header, justify="left" if header == "host" else "right")
@@ -81,6 +88,27 @@ def table_of(ranks: Sequence[Mapping[str, Any]], title: str, seconds: float) -> 
             f"{rank['delayed_seconds']:.3g} s",
             f"{rank['last_share']:.0%}",
             style="bold red" if rank["delayed_seconds"] > LEAST_SHOWN * seconds else None,
+        )
+    return table
+
+
+def _table_of_rounds(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    headers = ("rank", "host", "steps", "computed", "waited", "rounds", "ranks in one", "null")
+    for header in (*headers, "staleness", "dropped"):
+        table.add_column(header, justify="left" if header == "host" else "right")
+    for rank in ranks:
+        table.add_row(
+            str(rank["rank"]),
+            rank["host"],
+            str(rank.get("steps", "")),
+            f"{rank['compute_seconds']:.3g} s",
+            f"{rank['waited_seconds']:.3g} s",
+            f"{rank['rounds']:.0f}",
+            f"{rank['contributors']:.3g}",
+            f"{rank['null_share']:.0%}",
+            f"{rank['staleness']:.2g}",
+            f"{rank['dropped']:.0f}",
         )
     return table
 

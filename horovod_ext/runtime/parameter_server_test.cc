@@ -5,6 +5,7 @@
 
 #include <future>
 #include <random>
+#include <thread>
 
 #include "horovod_ext/runtime/fake_network.h"
 #include "horovod_ext/runtime/parameter_client.h"
@@ -163,6 +164,41 @@ TEST(ParameterServerTest, PullsMayComeLater) {
   EXPECT_EQ(job.Get(0, 0).values, std::vector<float>(10, 3.0F));
   ASSERT_TRUE(job.client(1).Pull(0, 1).ok());
   EXPECT_EQ(job.Get(1, 0).values, std::vector<float>(10, 3.0F));
+}
+
+TEST(ParameterServerTest, ValuesAreChangedByWhoeverComes) {
+  Job job(3);
+  job.Register(0, 10);
+  ASSERT_TRUE(job.client(1).Assign(0, 0, Floats(std::vector<float>(10, 5.0F))).ok());
+  EXPECT_EQ(job.Get(1, 0).values, std::vector<float>(10, 5.0F));
+  ASSERT_TRUE(job.client(2).Change(0, 0, Floats(std::vector<float>(10, 2.0F))).ok());
+  EXPECT_EQ(job.Get(2, 0).values, std::vector<float>(10, 7.0F));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(job.client(rank).Fetch(0, 0).ok());
+    EXPECT_FALSE(job.client(rank).Fetch(0, 0).ok()) << "one at a time";
+    EXPECT_EQ(job.Get(rank, 0).values, std::vector<float>(10, 7.0F));
+  }
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int i = 0; i < 100; ++i) {
+        EXPECT_TRUE(job.client(rank).Change(0, 0, Floats(std::vector<float>(10, 1.0F))).ok());
+        EXPECT_TRUE(job.Get(rank, 0).status.ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  ASSERT_TRUE(job.client(0).Fetch(0, 0).ok());
+  EXPECT_EQ(job.Get(0, 0).values, std::vector<float>(10, 307.0F)) << "none is lost";
+}
+
+TEST(ParameterServerTest, ChangesOfWhatHasNoValueFail) {
+  Job job(2);
+  job.Register(0, 10);
+  ASSERT_TRUE(job.client(1).Change(0, 0, Floats(std::vector<float>(10, 2.0F))).ok());
+  EXPECT_THAT(std::string(job.Get(1, 0).status.message()), HasSubstr("has no value yet"));
 }
 
 TEST(ParameterServerTest, FixedOrderGivesTheSameBits) {
