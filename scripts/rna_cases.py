@@ -1,0 +1,101 @@
+"""What `trepak bench rna` trains, how unevenly, and the most that anything could gain by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+STRETCH = 10  # times of the thesis are so many times as long, so that this machine can keep up
+_SAMPLES = 200_000  # of a distribution, for its means
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """How long a rank's steps take, in ms: a computation, and what comes on top.
+
+    Attributes:
+        compute: of every step.
+        low: the least that comes on top, drawn uniformly.
+        high: the most.
+        videos: times of batches of videos instead (Figure 2.9b), in all.
+    """
+
+    compute: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    videos: bool = False
+
+    def draw(self, rng: np.random.Generator, count: int) -> Times:
+        """Returns so many steps' times in ms, [count]."""
+        if self.videos:
+            return videos(rng, count)
+        return self.compute + rng.uniform(self.low, self.high, count)
+
+
+# Figure 2.9b: 2,000 batches took 156 to 8,000 ms, 1,219 on average, with a deviation of 760.
+_SHORTEST, _LONGEST, _MEAN, _DEVIATION = 156.0, 8000.0, 1219.0, 760.0
+_SCALE = 350.0 / _MEAN  # a step takes as long as in the other cases
+
+
+def videos(rng: np.random.Generator, count: int) -> Times:
+    """Returns times of batches as in Figure 2.9b, scaled, in ms: log-normal between its bounds."""
+    spread = np.log(1 + (_DEVIATION / _MEAN) ** 2)
+    times = rng.lognormal(np.log(_MEAN) - spread / 2, np.sqrt(spread), count)
+    return _SCALE * np.clip(times, _SHORTEST, _LONGEST)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison.
+
+    Attributes:
+        name: of it.
+        task: what is trained; see `rna_tasks`.
+        ranks: how long steps take, by rank.
+        exchange_ms: what an allreduce of the gradients takes, beside all computing.
+        groups: of ranks, for the arm "rna groups"; without, there is none.
+    """
+
+    name: str
+    task: str
+    ranks: Sequence[Uneven]
+    exchange_ms: float
+    groups: Sequence[Sequence[int]] = ()
+
+    def bound(self, exchange_ms: float | None = None) -> float:
+        """Returns by how much not waiting can shorten the time per gradient, to first order.
+
+        BSP's step takes as long as the slowest rank's, and the exposed exchange; without waiting
+        each rank takes a step as fast as it can, and the exchange is hidden.
+        """
+        rng = np.random.default_rng(0)
+        times = np.stack([one.draw(rng, _SAMPLES) for one in self.ranks])
+        exposed = self.exchange_ms if exchange_ms is None else exchange_ms
+        step = times.max(axis=0).mean() + exposed
+        per_rank = float((1 / times.mean(axis=1)).mean())
+        return float(step * per_rank)
+
+
+def cases(size: int) -> list[Case]:
+    """Returns all cases for so many ranks."""
+    even = Uneven(100, 0, 500)
+    slow = Uneven(100, 500, 1000)
+    half = size // 2
+    return [
+        Case("resnet", "convolutions", [even] * size, 100),
+        Case(
+            "mixed",
+            "convolutions",
+            [even] * half + [slow] * (size - half),
+            100,
+            [[*range(half)], [*range(half, size)]],
+        ),
+        Case("lstm", "videos", [Uneven(videos=True)] * size, 100),
+        Case("transformer", "sentences", [Uneven(50, 0, 600)] * size, 150),
+        Case("vgg", "dense", [Uneven(200, 0, 200)] * size, 200),
+    ]
