@@ -57,7 +57,9 @@ class Case:
         name: of it.
         task: what is trained; see `rna_tasks`.
         ranks: how long steps take, by rank.
-        exchange_ms: what an allreduce of the gradients takes, beside all computing.
+        exchange_ms: what an allreduce of the gradients takes on this case's links.
+        parameters: of the task's network.
+        target: the held-out loss to reach; fixed beforehand, from what Horovod's ranks reach.
         groups: of ranks, for the arm "rna groups"; without, there is none.
     """
 
@@ -65,6 +67,8 @@ class Case:
     task: str
     ranks: Sequence[Uneven]
     exchange_ms: float
+    parameters: int
+    target: float
     groups: Sequence[Sequence[int]] = ()
 
     def bound(self, exchange_ms: float | None = None) -> float:
@@ -80,22 +84,25 @@ class Case:
         per_rank = float((1 / times.mean(axis=1)).mean())
         return float(step * per_rank)
 
+    def bits_per_second(self) -> int:
+        """Returns the rate of a link on which a ring of all ranks takes `exchange_ms`."""
+        size = len(self.ranks)
+        bits = 2 * (size - 1) / size * 32 * self.parameters
+        return round(1000 * bits / self.exchange_ms)
+
 
 def cases(size: int) -> list[Case]:
     """Returns all cases for so many ranks."""
     even = Uneven(100, 0, 500)
     slow = Uneven(100, 500, 1000)
     half = size // 2
+    groups = [[*range(half)], [*range(half, size)]]
+    mixed = [even] * half + [slow] * (size - half)
+    video, sentence = Uneven(videos=True), Uneven(50, 0, 600)
     return [
-        Case("resnet", "convolutions", [even] * size, 100),
-        Case(
-            "mixed",
-            "convolutions",
-            [even] * half + [slow] * (size - half),
-            100,
-            [[*range(half)], [*range(half, size)]],
-        ),
-        Case("lstm", "videos", [Uneven(videos=True)] * size, 100),
-        Case("transformer", "sentences", [Uneven(50, 0, 600)] * size, 150),
-        Case("vgg", "dense", [Uneven(200, 0, 200)] * size, 200),
+        Case("resnet", "convolutions", [even] * size, 100, 38_282, 0.15),
+        Case("mixed", "convolutions", mixed, 100, 38_282, 0.15, groups),
+        Case("lstm", "videos", [video] * size, 100, 15_980, 0.5),
+        Case("transformer", "sentences", [sentence] * size, 150, 7_720, 0.5),
+        Case("vgg", "dense", [Uneven(200, 0, 200)] * size, 200, 150_794, 0.15),
     ]
