@@ -10,7 +10,7 @@ from trepak.horovod_ext import basics, config, exchange, flows, parameter_server
 from trepak.horovod_ext.rna_groups import Groups
 from trepak.ops import rna as native
 
-_FIRST_KEY = 1 << 24  # of the parameter servers' variables that are not a gradient's
+_FIRST_KEY = 1 << 31  # of the parameter servers' variables that are not a gradient's
 
 
 @dataclass(frozen=True)

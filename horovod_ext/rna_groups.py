@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 import horovod.tensorflow as _hvd
@@ -42,6 +43,15 @@ def check(groups: Groups, size: int) -> list[list[int]]:
             f"{[list(group) for group in groups]}."
         )
     return [sorted(group) for group in groups]
+
+
+def check_that_sets_can_be_added() -> None:
+    """Raises ValueError if Horovod was not started for process sets that come later."""
+    if not int(os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0")):
+        raise ValueError(
+            "groups that are found while training are process sets that Horovod does not know when "
+            'it starts: call hvd.init(process_sets="dynamic").'
+        )
 
 
 def process_set(groups: Groups, size: int) -> int:

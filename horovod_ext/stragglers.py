@@ -184,12 +184,13 @@ class StragglerTable:
     def verdict(self) -> str:
         """Returns in words who made the others wait, or what ranks brought to the rounds."""
         if self._rounds:
-            reports = self.reports()
-            least = max(reports, key=lambda report: report.null_share)
+            least = max(self.reports(), key=lambda report: report.null_share)
+            if least.null_share == 0:
+                return "Every rank brought something to every round."
             return (
-                f"{least.rounds} rounds, with {least.contributors:.3g} of {len(reports)} ranks on "
-                f"average; rank {least.rank} on {least.host} brought nothing to "
-                f"{least.null_share:.0%} of them, the most of all."
+                f"Rank {least.rank} on {least.host} brought nothing to {least.null_share:.0%} of "
+                f"its {least.rounds} rounds, the most of all; on average "
+                f"{least.contributors:.3g} ranks brought something."
             )
         if self.steps < LEAST_STEPS:
             return f"{self.steps} steps are too few to name a straggler."

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -74,22 +72,6 @@ is_exchange: this is what came of an exchange with other groups.
 exchanges: this rank is to exchange parameters when it has applied this round.
 )doc");
 
-// Copies floating point numbers; returns whether all are finite. The bits of the exponent are all
-// set where one is not: the compiler makes vector instructions of that, and none of std::isfinite.
-template <typename Element, typename Bits>
-bool CopyFinite(const void* from, size_t count, void* to) {
-  constexpr int kMantissa = std::numeric_limits<Element>::digits - 1;
-  constexpr Bits kExponent = ((Bits{1} << (8 * sizeof(Bits) - 1)) - 1) >> kMantissa << kMantissa;
-  const auto* source = static_cast<const Bits*>(from);
-  auto* target = static_cast<Bits*>(to);
-  Bits wrong = 0;
-  for (size_t i = 0; i < count; ++i) {
-    target[i] = source[i];
-    wrong |= (source[i] & kExponent) == kExponent ? 1 : 0;
-  }
-  return wrong == 0;
-}
-
 class RnaWriteOp : public RnaOp {
  public:
   using RnaOp::RnaOp;
@@ -101,21 +83,15 @@ class RnaWriteOp : public RnaOp {
     Payload values = Payload::Allocate(packed.bytes());
     bool finite = true;
     for (int i = 0; i < count; ++i) {
-      finite &= Copy(context->input(i), packed.Place(static_cast<size_t>(i), &values));
+      const tensorflow::Tensor& input = context->input(i);
+      char* const place = packed.Place(static_cast<size_t>(i), &values);
+      finite &= CopyFinite(packed.type(), input.TotalBytes(), input.data(), place);
     }
     Gradient gradient;
     gradient.values = finite ? std::move(values) : Payload();
     gradient.samples = SampleBudget::Global().TakeDealt();
     gradient.rate = context->input(count).scalar<float>()();
     OP_REQUIRES_OK(context, ToFlowError(worker->Write(std::move(gradient))));
-  }
-
- private:
-  static bool Copy(const tensorflow::Tensor& tensor, char* to) {
-    const auto count = static_cast<size_t>(tensor.NumElements());
-    return tensor.dtype() == tensorflow::DT_DOUBLE
-               ? CopyFinite<double, uint64_t>(tensor.data(), count, to)
-               : CopyFinite<float, uint32_t>(tensor.data(), count, to);
   }
 };
 
@@ -178,7 +154,7 @@ class RnaReadOp : public RnaOp {
     set(static_cast<float>(round.rate));
     set(round.is_exchange);
     set(round.exchanges);
-    SampleBudget::Global().Count(static_cast<uint64_t>(round.samples));
+    SampleBudget::Global().Count(round.samples);
   }
 
  private:

@@ -20,14 +20,12 @@ def seconds_to(curve: Curve, target: float) -> float | None:
         curve: after each epoch, seconds of training, loss, accuracy.
         target: the loss.
     """
-    before = (0.0, None)
+    then, least = 0.0, float("inf")
     for seconds, loss, _ in curve:
         if loss <= target:
-            if before[1] is None or before[1] <= loss:
-                return seconds
-            share = (before[1] - target) / (before[1] - loss)
-            return before[0] + share * (seconds - before[0])
-        before = (seconds, loss)
+            share = 1.0 if least == float("inf") else (least - target) / (least - loss)
+            return then + share * (seconds - then)
+        then, least = seconds, loss
     return None
 
 

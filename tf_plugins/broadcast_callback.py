@@ -78,6 +78,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._check_optimizer()
         if self._is_complete():
             self._broadcast()
+        flush(self.model)  # weights that were set since the last steps are those of all ranks now
         plain = getattr(self.model.train_function, "_trepak_plain", self.model.train_function)
         self.model.train_function = plain
         if not self._goes_at_own_pace() and not self._agree_on_steps():
@@ -115,7 +116,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._broadcast()
         self._limit.after_batch(self.model, batch)
         steps = self._limit.batches or self.params.get("steps")
-        if steps and batch + 1 >= steps:
+        if steps and batch + 1 >= steps and not self._goes_at_own_pace():
             self._average()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

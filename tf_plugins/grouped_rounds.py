@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange, rna, rna_groups
+from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import rna as native
 from trepak.tf_plugins.rounds import Rounds
@@ -38,15 +39,23 @@ class GroupedRounds(Rounds):
     def _begin(self) -> None:
         size = basics.size()
         self.groups = rna_groups.check([range(size)] if self._auto else self._given, size)
-        self.stream = rna.start(self._options, self._dtype, self._shapes(), self.groups)
+        if self._auto:
+            rna_groups.check_that_sets_can_be_added()
+        stream = rna.start(self._options, self._dtype, self._shapes(), self.groups)
         with tf.init_scope():
             if basics.rank() == 0:
-                native.assign_parameters(self.stream, self._values())
+                native.assign_parameters(stream, self._values())
             exchange.gather(None, "that the job's parameters are set")
-            self._take(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
+            self._fetch(stream)
+        self.stream = stream
 
     def _values(self) -> list[Any]:
         return [tf.cast(tf_variable(v).value(), self._dtype) for v in self._summed]
+
+    def _fetch(self, stream: int) -> None:
+        """Takes the job's parameters, on all ranks before any of them changes them again."""
+        self._take(native.fetch_parameters(stream, self._dtype, self._shapes()))
+        exchange.gather(None, "that all ranks have the job's parameters")
 
     def _take(self, values: Sequence[Any]) -> None:
         for variable, value in zip(self._summed, values, strict=True):
@@ -66,11 +75,11 @@ class GroupedRounds(Rounds):
         with tf.init_scope():
             native.bring_last_change(self.stream, self._values())
             exchange.gather(None, "that all groups have brought what they changed")
-            self._take(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
+            self._fetch(self.stream)
             if self._auto:
-                self._regroup()
+                self._regroup(optimizer)
 
-    def _regroup(self) -> None:
+    def _regroup(self, optimizer: Any) -> None:
         counters = native.rna_counters(self.stream)
         steps, seconds = counters.steps - self._timed[0], counters.step_seconds - self._timed[1]
         everyone = exchange.gather([steps, seconds], "times of steps")
@@ -79,7 +88,7 @@ class GroupedRounds(Rounds):
         self._timed = (counters.steps, counters.step_seconds)
         times = {rank: spent / count for rank, (count, spent) in enumerate(everyone)}
         groups = rna_groups.split(times)
-        if groups == self.groups:
+        if sorted(groups) == sorted(self.groups):
             return
         if basics.rank() == 0:
             text = ", ".join(
@@ -87,6 +96,9 @@ class GroupedRounds(Rounds):
                 for group in groups
             )
             print(f"trepak: RNA goes on with groups {text}.", flush=True)
+        self._before = self.rounds()
         self.groups, self._timed = groups, (0, 0.0)
         rna.regroup(self.stream, self._options, self._dtype, self._shapes(), groups)
-        self._take(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
+        self._fetch(self.stream)
+        # Groups have taken different numbers of rounds, and the members of one must be alike.
+        broadcast_variables([*optimizer.variables, self._progress], root_rank=0)

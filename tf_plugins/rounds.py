@@ -51,6 +51,7 @@ class Rounds(Pace):
         self._waits = waits
         self._scales_rate = scales_rate
         self.stream: Any = None  # by which native code knows the rounds
+        self._before = RoundsOfRank(0, 0, 0, 0, 0)  # counted before they were started again
         self._variables: list[Any] = []
         self._summed: list[Any] = []  # those that have gradients
         self._dtype: Any = None
@@ -96,14 +97,14 @@ class Rounds(Pace):
     def rounds(self) -> RoundsOfRank:
         """Returns what this rank has brought to the rounds so far."""
         if self.stream is None:
-            return RoundsOfRank(0, 0, 0, 0, 0)
+            return self._before
         counted = native.rna_counters(self.stream)
         return RoundsOfRank(
-            rounds=counted.rounds,
-            contributed=counted.contributed,
-            contributors=counted.contributors,
-            staleness=counted.staleness,
-            dropped=counted.dropped,
+            rounds=self._before.rounds + counted.rounds,
+            contributed=self._before.contributed + counted.contributed,
+            contributors=self._before.contributors + counted.contributors,
+            staleness=self._before.staleness + counted.staleness,
+            dropped=self._before.dropped + counted.dropped,
         )
 
     def _begin(self) -> None:

@@ -66,8 +66,9 @@ Status AdpsgdPeer::Show(const Payload& values) {
 Status AdpsgdPeer::Add(const Payload& values, uint64_t samples) {
   TREPAK_RETURN_IF_ERROR(Check(values));
   std::lock_guard<std::mutex> lock(mutex_);
-  Accumulate(rules_.type, bytes(), 1.0, values.data(), values_.mutable_data());
-  Accumulate(rules_.type, bytes(), -1.0, shown_.data(), values_.mutable_data());
+  Payload change = Copy(values);
+  Accumulate(rules_.type, bytes(), -1.0, shown_.data(), change.mutable_data());
+  Accumulate(rules_.type, bytes(), 1.0, change.data(), values_.mutable_data());
   shown_ = Copy(values);
   samples_[options().rank] += samples;
   ++counters_.steps;

@@ -1,5 +1,6 @@
 #include "horovod_ext/runtime/global_parameters.h"
 
+#include <cmath>
 #include <utility>
 
 #include "horovod_ext/runtime/summation.h"
@@ -47,7 +48,7 @@ void ServedParameters::Do(Ask ask, Payload values, uint64_t samples, Callback ca
     return;
   }
   const auto counted = [](const Payload& payload) {
-    return static_cast<uint64_t>(*static_cast<const double*>(payload.data()));
+    return static_cast<uint64_t>(std::llround(*static_cast<const double*>(payload.data())));
   };
   const std::weak_ptr<ParameterClient> weak = client;
   client->Deliver(key_, [weak, key = key_ + 1, counted, callback = std::move(callback)](

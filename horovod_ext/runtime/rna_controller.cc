@@ -125,7 +125,7 @@ Status RnaController::Proceed(uint32_t latest) {
   return enough && !answered_.empty() ? Start(latest) : OkStatus();
 }
 
-Status RnaController::Start(uint32_t initiator) {
+Status RnaController::CheckThatAllAreHere() const {
   for (const uint32_t rank : rules_.members) {
     if (HasLeft(rank)) {
       return UnavailableError("rank " + std::to_string(rank) +
@@ -133,6 +133,11 @@ Status RnaController::Start(uint32_t initiator) {
                               "together");
     }
   }
+  return OkStatus();
+}
+
+Status RnaController::Start(uint32_t initiator) {
+  TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   for (auto& [rank, has_gradients] : draining_) {
     has_gradients = false;
   }
@@ -156,6 +161,9 @@ Status RnaController::EndPhase() {
 
 Status RnaController::Tick(Clock::time_point now) {
   TREPAK_RETURN_IF_ERROR(Begin());
+  if (!draining_.empty() || !answered_.empty()) {
+    TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
+  }
   const auto left =
       std::find_if(probed_.begin(), probed_.end(), [this](uint32_t rank) { return HasLeft(rank); });
   if (left != probed_.end()) {

@@ -53,6 +53,7 @@ class RnaController : public Endpoint {
   // Starts the round if enough ranks have answered, `latest` as the last one; ends the phase if all
   // drain.
   Status Proceed(uint32_t latest);
+  Status CheckThatAllAreHere() const;
   Status Start(uint32_t initiator);
   Status EndPhase();
   // Ranks that may be probed and are not.

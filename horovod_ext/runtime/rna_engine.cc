@@ -78,7 +78,7 @@ void RnaEngine::Stop(std::chrono::milliseconds patience) {
   LeaveTogether({worker.get(), controller.get()}, patience);
   if (worker != nullptr) {
     worker->Cancel(CancelledError("RNA was stopped"));
-    worker->Stop();
+    worker->Shutdown();  // not in its own thread, which may hold it for a moment longer
   }
   if (controller != nullptr) {
     controller->Stop();

@@ -22,8 +22,10 @@ void RnaExchange::Apply(uint64_t round, uint64_t samples) {
 
 Payload RnaExchange::Change(const Payload& values) const {
   Payload change = Payload::Allocate(bytes_);
-  Scale(type_, bytes_, rules_.share, values.data(), change.mutable_data());
-  Accumulate(type_, bytes_, -rules_.share, base_.data(), change.mutable_data());
+  // The difference first: it is small, and so is what rounding takes from it.
+  std::memcpy(change.mutable_data(), values.data(), bytes_);
+  Accumulate(type_, bytes_, -1.0, base_.data(), change.mutable_data());
+  Scale(type_, bytes_, rules_.share, change.data(), change.mutable_data());
   return change;
 }
 

@@ -48,8 +48,12 @@ class RnaExchange {
   Payload Change(const Payload& values) const;
   uint64_t samples() const { return samples_; }  // that it has taken since
 
-  // Samples of others, if all have taken so many.
-  uint64_t Others(uint64_t total) const { return total - total_ - samples_; }
+  // Samples of others since the last exchange, if all have taken so many. None before the first.
+  uint64_t Others(uint64_t total) const {
+    return has_begun() && total > total_ + samples_ ? total - total_ - samples_ : 0;
+  }
+
+  bool has_begun() const { return base_.size() == bytes_; }
 
   // The outcome for a round has come, perhaps before this rank has applied it.
   void Arrive(uint64_t round, Outcome outcome) { arrived_.emplace(round, std::move(outcome)); }

@@ -8,11 +8,16 @@
 namespace trepak {
 namespace {
 
+using std::chrono::milliseconds;
+
 // Elements behind the gradients.
 constexpr size_t kContributors = 0;
-constexpr size_t kSamples = 1;
-constexpr size_t kRate = 2;
-constexpr size_t kExtra = 3;
+constexpr size_t kSamples = 1;   // but for whole
+constexpr size_t kMillions = 2;  // of them: a float counts exactly up to 16 millions
+constexpr size_t kRate = 3;
+constexpr size_t kExtra = 4;
+
+constexpr uint64_t kMillion = 1'000'000;
 
 }  // namespace
 
@@ -32,14 +37,18 @@ RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t contro
   });
 }
 
-RnaWorker::~RnaWorker() {
+RnaWorker::~RnaWorker() { Shutdown(); }
+
+void RnaWorker::Shutdown() {
   Stop();  // no further call from the transport
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
 }
 
 Status RnaWorker::Write(Gradient gradient) {
@@ -112,7 +121,7 @@ Status RnaWorker::Handle(Message message) {
         break;
       case MessageKind::kDrained:
         last_ = header.round;
-        last_known_ = Clock::now();
+        drains_since_ = Clock::now();
         break;
       default:
         return InvalidArgumentError("RNA's worker got a message of kind " +
@@ -162,14 +171,14 @@ Status RnaWorker::TakePart(const Task& task) {
     ++taken_;
   }
   Put(&buffer, kContributors, mine.gradients == 0 ? 0.0 : 1.0);
-  Put(&buffer, kSamples, static_cast<double>(mine.samples));
+  PutSamples(&buffer, mine.samples);
   Put(&buffer, kRate, mine.rate);
   TREPAK_RETURN_IF_ERROR(Sum(buffer));
   Round round;
   round.number = task.round;
   round.initiator = task.initiator;
   round.contributors = At(buffer, kContributors);
-  round.samples = At(buffer, kSamples);
+  round.samples = SamplesAt(buffer);
   round.rate = round.contributors == 0 ? 0.0 : At(buffer, kRate) / round.contributors;
   round.sum = buffer.Part(0, bytes());
   std::lock_guard<std::mutex> lock(mutex_);
@@ -192,15 +201,24 @@ Status RnaWorker::Adopt(const Task& task) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (exchanged_) {
       std::memcpy(buffer.mutable_data(), exchanged_->values.data(), bytes());
-      Put(&buffer, kSamples, static_cast<double>(exchanged_->others));
+      PutSamples(&buffer, exchanged_->others);
       exchanged_.reset();
     }
   }
   TREPAK_RETURN_IF_ERROR(Sum(buffer));
-  const auto others = static_cast<uint64_t>(At(buffer, kSamples));
   std::lock_guard<std::mutex> lock(mutex_);
-  exchange_.Arrive(task.round, {buffer.Part(0, bytes()), others});
+  exchange_.Arrive(task.round, {buffer.Part(0, bytes()), SamplesAt(buffer)});
   return OkStatus();
+}
+
+void RnaWorker::PutSamples(Payload* buffer, uint64_t samples) const {
+  Put(buffer, kSamples, static_cast<double>(samples % kMillion));
+  Put(buffer, kMillions, static_cast<double>(samples / kMillion));
+}
+
+uint64_t RnaWorker::SamplesAt(const Payload& buffer) const {
+  return static_cast<uint64_t>(At(buffer, kSamples)) +
+         kMillion * static_cast<uint64_t>(At(buffer, kMillions));
 }
 
 double RnaWorker::At(const Payload& buffer, size_t element) const {
@@ -246,13 +264,14 @@ Status RnaWorker::Read(Round* round) {
     *round = Round();
     round->is_exchange = true;
     round->sum = std::move(outcome.values);
-    round->samples = static_cast<double>(outcome.others);
+    round->samples = outcome.others;
     return OkStatus();
   }
   *round = std::move(rounds_.front());
   rounds_.pop_front();
   ++read_;
-  exchange_.Apply(round->number, static_cast<uint64_t>(round->samples));
+  exchange_.Apply(round->number, round->samples);
+  locked_since_ = Clock::now();
   round->exchanges = exchange_.locked() && round->initiator == options().rank;
   return OkStatus();
 }
@@ -270,9 +289,19 @@ void RnaWorker::Await(Callback callback) {
 
 Status RnaWorker::Tick(Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const bool drains_late = draining_ && last_ && now - last_known_ >= options().deadline;
+  const bool waits = draining_ || !awaiting_.empty() || exchange_.locked();
+  if (HasLeft(controller_) && (waits || !contributions_.empty())) {
+    return UnavailableError("rank " + std::to_string(controller_) +
+                            " has ended its training while others go on: let all ranks end " +
+                            "together");
+  }
+  // The controller knows better for whom ranks that drain wait: it shall be the first to complain.
+  const auto drains_until =
+      drains_since_ + options().deadline + (last_ ? milliseconds(0) : milliseconds(1000));
+  const bool drains_late = draining_ && now >= drains_until;
   const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= options().deadline;
-  if (!drains_late && !awaits_long) {
+  const bool is_locked_long = exchange_.locked() && now - locked_since_ >= options().deadline;
+  if (!drains_late && !awaits_long && !is_locked_long) {
     return OkStatus();
   }
   return DeadlineExceededError("it waited " + std::to_string(options().deadline.count() / 1000) +
@@ -295,6 +324,7 @@ void RnaWorker::Drain(Callback callback) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!draining_) {
       draining_ = true;
+      drains_since_ = Clock::now();
       written_.reset();
       on_drained_ = std::exchange(callback, nullptr);
       probe_.reset();

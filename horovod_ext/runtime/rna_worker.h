@@ -60,7 +60,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
     Payload sum;  // of the contributions; after an exchange, the parameters to adopt
     bool is_exchange = false;
     double contributors = 0;  // ranks that brought a gradient
-    double samples = 0;       // of all ranks, see Contribution; after an exchange, of other groups
+    uint64_t samples = 0;     // of all ranks, see Contribution; after an exchange, of other groups
     double rate = 0;          // mean of the contributors' learning rates
     uint32_t initiator = 0;   // rank
     bool exchanges = false;   // when it is applied, this rank is to exchange parameters
@@ -125,6 +125,9 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   // has finished. Afterwards training goes on as before.
   void Drain(Callback callback);
 
+  // Ends the threads; not from one of them.
+  void Shutdown();
+
   // Fails what waits, and every later call, of this process alone.
   void Cancel(const Status& status) { Park(status); }
 
@@ -153,12 +156,15 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   Status TakePart(const Task& task);
   Status Adopt(const Task& task);
   Status Sum(const Payload& buffer);
-  // Requires mutex_.
+  // Both require mutex_.
   size_t Finished() const;
+  Status CheckParameters(const Payload& values) const;
   void Exchanged(uint64_t round, const Status& status, Payload values, uint64_t total);
   std::string NotYet() const;
   double At(const Payload& buffer, size_t element) const;
   void Put(Payload* buffer, size_t element, double value) const;
+  uint64_t SamplesAt(const Payload& buffer) const;
+  void PutSamples(Payload* buffer, uint64_t samples) const;
   // Calls those that need not wait any more.
   void WakeWaiting();
 
@@ -177,13 +183,14 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   RnaExchange exchange_;
   std::optional<RnaExchange::Outcome> exchanged_;  // that this rank brings to its group
   uint64_t others_samples_ = 0;
-  uint64_t started_ = 0;          // rounds
-  uint64_t taken_ = 0;            // rounds that have this rank's contribution
-  uint64_t ended_ = 0;            // rounds
-  uint64_t read_ = 0;             // rounds
-  std::deque<Round> rounds_;      // to be read
-  std::optional<uint64_t> last_;  // all rounds before it are to end a drain
-  Clock::time_point last_known_;  // since when
+  uint64_t started_ = 0;            // rounds
+  uint64_t taken_ = 0;              // rounds that have this rank's contribution
+  uint64_t ended_ = 0;              // rounds
+  uint64_t read_ = 0;               // rounds
+  std::deque<Round> rounds_;        // to be read
+  std::optional<uint64_t> last_;    // all rounds before it are to end a drain
+  Clock::time_point drains_since_;  // or has known where its drain ends
+  Clock::time_point locked_since_;
   bool draining_ = false;
   bool stopping_ = false;
   std::optional<uint64_t> limit_;  // what may be read, after a drain

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "horovod_ext/runtime/rna_worker.h"
+#include "horovod_ext/runtime/summation.h"
 
 namespace trepak {
 
@@ -13,9 +14,9 @@ Status RnaWorker::Exchange(const Payload& values) {
   uint64_t round = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (values.size() != bytes() || !exchange_.locked()) {
-      return FailedPreconditionError(Me() + " exchanges " + std::to_string(values.size()) +
-                                     " bytes of parameters, after no round that says so");
+    TREPAK_RETURN_IF_ERROR(CheckParameters(values));
+    if (!exchange_.locked()) {
+      return FailedPreconditionError(Me() + " exchanges parameters after no round that says so");
     }
     round = *exchange_.locked();
     change = exchange_.Change(values);
@@ -28,6 +29,19 @@ Status RnaWorker::Exchange(const Payload& values) {
           self->Exchanged(round, status, std::move(all), total);
         }
       });
+  return OkStatus();
+}
+
+Status RnaWorker::CheckParameters(const Payload& values) const {
+  if (values.size() != bytes() || !exchange_.has_begun()) {
+    return FailedPreconditionError(Me() + " exchanges " + std::to_string(values.size()) +
+                                   " bytes of parameters, not " + std::to_string(bytes()) +
+                                   ", or before it has fetched any");
+  }
+  if (!AllFinite(rules_.type, values.size(), values.data())) {
+    return InvalidArgumentError(Me() + "'s parameters are not finite any more: lower the " +
+                                "learning rate, or clip gradients");
+  }
   return OkStatus();
 }
 
@@ -47,21 +61,28 @@ void RnaWorker::Exchanged(uint64_t round, const Status& status, Payload values, 
 }
 
 void RnaWorker::BringLastChange(const Payload& values, Callback callback) {
-  if (!rules_.leads) {
-    callback(error());
+  Status status = error();
+  if (!status.ok() || !rules_.leads) {
+    callback(status);
     return;
   }
   Payload change;
   uint64_t samples = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    change = exchange_.Change(values);
-    samples = exchange_.samples();
+    status = CheckParameters(values);
+    if (status.ok()) {
+      change = exchange_.Change(values);
+      samples = exchange_.samples();
+    }
+  }
+  if (!status.ok()) {
+    callback(status);
+    return;
   }
   global_->Change(std::move(change), samples,
-                  [callback = std::move(callback)](const Status& status, const Payload&, uint64_t) {
-                    callback(status);
-                  });
+                  [callback = std::move(callback)](const Status& outcome, const Payload&,
+                                                   uint64_t) { callback(outcome); });
 }
 
 void RnaWorker::Fetch(std::function<void(const Status&, Payload)> callback) {

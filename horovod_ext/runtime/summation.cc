@@ -1,5 +1,8 @@
 #include "horovod_ext/runtime/summation.h"
 
+#include <cstdint>
+#include <limits>
+
 namespace trepak {
 namespace {
 
@@ -35,6 +38,38 @@ void ScaleAs(size_t bytes, double factor, const void* values, void* result) {
   }
 }
 
+// The bits of the exponent, which are all set where a number is not finite: the compiler makes
+// vector instructions of that, and none of std::isfinite.
+template <typename Element, typename Bits>
+constexpr Bits Exponent() {
+  constexpr int kMantissa = std::numeric_limits<Element>::digits - 1;
+  return ((Bits{1} << (8 * sizeof(Bits) - 1)) - 1) >> kMantissa << kMantissa;
+}
+
+template <typename Element, typename Bits>
+bool CopyFiniteOf(size_t count, const void* values, void* copy) {
+  const auto* from = static_cast<const Bits*>(values);
+  auto* to = static_cast<Bits*>(copy);
+  constexpr Bits kExponent = Exponent<Element, Bits>();
+  Bits wrong = 0;
+  for (size_t i = 0; i < count; ++i) {
+    to[i] = from[i];
+    wrong |= (from[i] & kExponent) == kExponent ? 1 : 0;
+  }
+  return wrong == 0;
+}
+
+template <typename Element, typename Bits>
+bool AllFiniteOf(size_t count, const void* values) {
+  const auto* from = static_cast<const Bits*>(values);
+  constexpr Bits kExponent = Exponent<Element, Bits>();
+  Bits wrong = 0;
+  for (size_t i = 0; i < count; ++i) {
+    wrong |= (from[i] & kExponent) == kExponent ? 1 : 0;
+  }
+  return wrong == 0;
+}
+
 }  // namespace
 
 void Accumulate(ElementType type, size_t bytes, double factor, const void* addend, void* sum) {
@@ -51,6 +86,18 @@ void Scale(ElementType type, size_t bytes, double factor, const void* values, vo
   } else {
     ScaleAs<AnyFloat>(bytes, factor, values, result);
   }
+}
+
+bool CopyFinite(ElementType type, size_t bytes, const void* values, void* copy) {
+  return type == ElementType::kFloat64
+             ? CopyFiniteOf<double, uint64_t>(bytes / sizeof(double), values, copy)
+             : CopyFiniteOf<float, uint32_t>(bytes / sizeof(float), values, copy);
+}
+
+bool AllFinite(ElementType type, size_t bytes, const void* values) {
+  return type == ElementType::kFloat64
+             ? AllFiniteOf<double, uint64_t>(bytes / sizeof(double), values)
+             : AllFiniteOf<float, uint32_t>(bytes / sizeof(float), values);
 }
 
 }  // namespace trepak

@@ -16,6 +16,12 @@ void Accumulate(ElementType type, size_t bytes, double factor, const void* adden
 // result[i] = factor * values[i], in the same way; may be the same memory.
 void Scale(ElementType type, size_t bytes, double factor, const void* values, void* result);
 
+// Copies numbers; returns whether all are finite. In the same way, but they must be aligned.
+bool CopyFinite(ElementType type, size_t bytes, const void* values, void* copy);
+
+// Whether all numbers are finite; they must be aligned.
+bool AllFinite(ElementType type, size_t bytes, const void* values);
+
 }  // namespace trepak
 
 #endif  // TREPAK_HOROVOD_EXT_RUNTIME_SUMMATION_H_

@@ -200,11 +200,11 @@ def epochs_are_of_all_ranks_together() -> Any:
     counters = rna_counters(optimizer._trepak.pace.stream)
     mine = reports[hvd.rank()]
     assert mine.rounds == counters.rounds == rounds[-1]
-    assert mine.null_share == 1 - counters.contributed / counters.rounds
+    np.testing.assert_allclose(mine.null_share, 1 - counters.contributed / counters.rounds)
     assert [one.contributors for one in reports] == [reports[0].contributors] * hvd.size()
     shares = sum(1 - one.null_share for one in reports)
     np.testing.assert_allclose(reports[0].contributors, shares, rtol=1e-6)
-    assert f"{rounds[-1]} rounds" in monitor.table.verdict()
+    assert "brought" in monitor.table.verdict()
     assert len(rounds) == 3
     assert all(theirs == rounds for theirs in exchange.gather(rounds, "rounds")), rounds
     assert losses[-1] < losses[0], losses

@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 import keras
+import numpy as np
 from exactness import dense_model
 from harness import case
 from rna import batch, check_equal_on_all_ranks, trainer
 
 import trepak
 import trepak.keras as hvd
+from trepak.horovod_ext import exchange
 
 PROCESS_SETS = "dynamic"
 
@@ -21,7 +23,7 @@ def ranks_are_split_by_their_times_and_joined_again() -> Any:
     keras.utils.set_random_seed(3)
     model = dense_model()
     sync = trepak.RNA(groups="auto", period=2)
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=sync)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=sync)
     step = trainer(model, optimizer)
     found = []
     last = hvd.size() - 1
@@ -31,6 +33,10 @@ def ranks_are_split_by_their_times_and_joined_again() -> Any:
             time.sleep(slow if hvd.rank() == last else 0.02)
         optimizer.flush()
         check_equal_on_all_ranks(model)
+        if found and found[-1] != optimizer._trepak.pace.groups:
+            slots = [np.asarray(v).tolist() for v in optimizer.variables]
+            everyone = exchange.gather(slots, "slots")
+            assert all(theirs == everyone[0] for theirs in everyone), "slots differ"
         found.append(optimizer._trepak.pace.groups)
     apart, together = [[*range(last)], [last]], [[*range(hvd.size())]]
     assert found == [apart, apart, together, together], found
