@@ -67,7 +67,7 @@ def _convolutions() -> Task:
         )
 
     train, test = _digits()
-    return Task(train, test, build, 0.05)
+    return Task(train, test, build, 0.02)
 
 
 def _dense() -> Task:
@@ -78,7 +78,7 @@ def _dense() -> Task:
         )
 
     train, test = _digits()
-    return Task(train, test, build, 0.05)
+    return Task(train, test, build, 0.02)
 
 
 def _videos() -> Task:
