@@ -57,17 +57,18 @@ def mark_ready(grads: Sequence[Any]) -> tuple[list[Any], Any]:
     return (_behind(mark, grads) if unevenness.is_wanted() else list(grads)), mark
 
 
-def mark_done(grads: Sequence[Any], ready: Any) -> list[Any]:
+def mark_done(grads: Sequence[Any], ready: Any, at_own_pace: bool = False) -> list[Any]:
     """Marks that the gradients are reduced; returns them.
 
     Args:
         grads: tensors, IndexedSlices or None.
         ready: what `mark_ready` returned.
+        at_own_pace: they are but handed over; ranks don't end this step together.
     """
     if not is_enabled():
         return list(grads)
     with tf.control_dependencies([*_tensors(grads), *([] if ready is None else [ready])]):
-        mark = step_probe.step_done()
+        mark = step_probe.step_done(at_own_pace)
     return _behind(mark, grads)
 
 

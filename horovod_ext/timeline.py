@@ -41,6 +41,7 @@ def open_for(rank: int, size: int, folder: str | Path, steps: str = ":") -> Path
         # Processes of one boot of one machine share a steady clock; others are aligned by steps.
         "clock": _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else host,
         "started": time.time(),
+        "monotonic": time.monotonic(),  # the same moment on the clock of the events
     }
     native.open_timeline(str(path), rank, f"rank {rank} on {host}", about, first, end)
     step_probe.enable()

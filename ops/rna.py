@@ -108,6 +108,7 @@ class RnaCounters(NamedTuple):
         round_seconds: from a round's start to its end here, summed up.
         steps: of this rank, that were timed.
         step_seconds: of these, from one's end to the next one's, summed up.
+        copy_seconds: in which gradients were copied to rounds and from them (Table 5.5).
     """
 
     rounds: int
@@ -120,6 +121,7 @@ class RnaCounters(NamedTuple):
     round_seconds: float
     steps: int
     step_seconds: float
+    copy_seconds: float
 
 
 def start_rna(options: RnaOptions) -> tuple[str, str]:
@@ -318,5 +320,5 @@ def rna_counters(stream: int) -> RnaCounters:
 
     with tf.init_scope(), tf.device("CPU:0"):
         counted = load().trepak_rna_counters(stream=stream).numpy().tolist()
-    *counts, nanoseconds, steps, step_nanoseconds = counted
-    return RnaCounters._make([*counts, 1e-9 * nanoseconds, steps, 1e-9 * step_nanoseconds])
+    *counts, rounds, steps, step, copy = counted
+    return RnaCounters._make([*counts, 1e-9 * rounds, steps, 1e-9 * step, 1e-9 * copy])

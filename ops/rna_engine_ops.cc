@@ -75,7 +75,7 @@ REGISTER_OP("TrepakRnaCounters")
     .Attr("stream: int")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(10));
+      context->set_output(0, context->Vector(11));
       return absl::OkStatus();
     })
     .Doc("Says what RNA has done on this rank; see RnaWorker::Counters, in its order.");
@@ -118,6 +118,7 @@ class RnaStartOp : public RnaOp {
     options_.worker.leads = options_.job.rank == options_.controller.members.front();
     options_.worker.exchange.period = static_cast<uint64_t>(number("period"));
     options_.worker.exchange.share = static_cast<double>(members.size()) / options_.job.size;
+    options_.worker.row = static_cast<int>(number("stream"));
     process_set_ = static_cast<int>(number("process_set"));
     parameters_ = number("parameters");
     Packed packed;
@@ -191,11 +192,11 @@ class RnaCountersOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     const RnaWorker::Counters c = worker == nullptr ? RnaWorker::Counters{} : worker->counters();
-    const uint64_t counted[] = {c.rounds,     c.contributed,     c.gradients,    c.dropped,
-                                c.not_finite, c.staleness,       c.contributors, c.nanoseconds,
-                                c.steps,      c.step_nanoseconds};
+    const uint64_t counted[] = {c.rounds,     c.contributed,      c.gradients,       c.dropped,
+                                c.not_finite, c.staleness,        c.contributors,    c.nanoseconds,
+                                c.steps,      c.step_nanoseconds, c.copy_nanoseconds};
     tensorflow::Tensor* counters = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {10}, &counters));
+    OP_REQUIRES_OK(context, context->allocate_output(0, {11}, &counters));
     std::copy(std::begin(counted), std::end(counted), counters->vec<int64_t>().data());
   }
 };

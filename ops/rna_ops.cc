@@ -78,6 +78,7 @@ class RnaWriteOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()));
+    const Endpoint::Clock::time_point begin = Endpoint::Clock::now();
     const int count = context->num_inputs() - 1;
     const Packed packed = Packed::FromInputs(context, 0, count);
     Payload values = Payload::Allocate(packed.bytes());
@@ -87,6 +88,7 @@ class RnaWriteOp : public RnaOp {
       char* const place = packed.Place(static_cast<size_t>(i), &values);
       finite &= CopyFinite(packed.type(), input.TotalBytes(), input.data(), place);
     }
+    worker->CountCopying(Endpoint::Clock::now() - begin);
     Gradient gradient;
     gradient.values = finite ? std::move(values) : Payload();
     gradient.samples = SampleBudget::Global().TakeDealt();
@@ -138,12 +140,14 @@ class RnaReadOp : public RnaOp {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     RnaWorker::Round round;
     OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : worker->Read(&round)));
+    const Endpoint::Clock::time_point begin = Endpoint::Clock::now();
     if (round.contributors > 1) {
       // W in the thesis.
       Scale(packed_.type(), round.sum.size(), 1.0 / round.contributors, round.sum.data(),
             round.sum.mutable_data());
     }
     packed_.Output(round.sum, context);
+    worker->CountCopying(Endpoint::Clock::now() - begin);
     int output = static_cast<int>(packed_.count());
     const auto set = [&](auto value) {
       tensorflow::Tensor* scalar = nullptr;

@@ -16,7 +16,7 @@ class StepTimes(NamedTuple):
         step: its number in this process.
         begin: the end of the step before; of the first one, when it was ready.
         ready: its gradients were there, and this rank began to wait for others.
-        done: its gradients were reduced.
+        done: its gradients were reduced, or handed over.
     """
 
     step: int
@@ -33,9 +33,13 @@ def step_ready() -> Any:
     return load().trepak_step_ready()
 
 
-def step_done() -> Any:
-    """Says that the gradients of this step, its control inputs, are reduced."""
-    return load().trepak_step_done()
+def step_done(at_own_pace: bool = False) -> Any:
+    """Says that the gradients of this step, its control inputs, are reduced.
+
+    Args:
+        at_own_pace: they are but handed over; ranks don't end this step together.
+    """
+    return load().trepak_step_done(at_own_pace=at_own_pace)
 
 
 def take_step_times() -> list[StepTimes]:

@@ -24,9 +24,14 @@ REGISTER_OP("TrepakStepReady")
         "rank is to be slower than others.");
 
 REGISTER_OP("TrepakStepDone")
+    .Attr("at_own_pace: bool = false")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
-    .Doc("Says that this step's gradients, its control inputs, are reduced.");
+    .Doc(R"doc(
+Says that this step's gradients, its control inputs, are reduced.
+
+at_own_pace: they are but handed over; ranks don't end this step together.
+)doc");
 
 REGISTER_OP("TrepakStepRecords")
     .Output("steps: int64")
@@ -64,8 +69,13 @@ class StepReadyOp : public tensorflow::AsyncOpKernel {
 
 class StepDoneOp : public tensorflow::OpKernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext*) override { StepProbe::Global().Done(); }
+  explicit StepDoneOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("at_own_pace", &at_own_pace_));
+  }
+  void Compute(tensorflow::OpKernelContext*) override { StepProbe::Global().Done(at_own_pace_); }
+
+ private:
+  bool at_own_pace_ = false;
 };
 
 class StepRecordsOp : public tensorflow::OpKernel {

@@ -19,20 +19,18 @@ from trepak.scripts.lab.job import Job, run
 from trepak.scripts.lab.network import LabError
 from trepak.scripts.launcher import JobError
 from trepak.scripts.rna_cases import STRETCH, Case, cases
+from trepak.scripts.rna_figures import draw
 from trepak.scripts.rna_report import summarize
 
-__all__ = ["SUMMARY", "measure"]
+__all__ = ["SUMMARY", "draw", "measure"]
 
 SUMMARY = "time to a held-out loss on an uneven cluster: RNA, Horovod, eager-SGD, AD-PSGD"
 
 _NAME = "trepak-bench"
 _WORKERS = 8
-_BATCH = 16
-_EPOCH_STEPS = 24  # of all ranks
-_EPOCHS, _PATIENCE = 120, 10
+_EPOCH_STEPS = 32  # of all ranks
+_PATIENCE = 10
 _SEEDS = 5
-_WAYS = ("horovod", "rna", "eager-sgd", "ad-psgd")
-_GROUPED = "rna groups"
 _TIMEOUT = 3 * 3600.0
 _PACKET = 8000  # bytes
 
@@ -52,16 +50,9 @@ def plan(options: Options) -> list[Plan]:
     """Returns all jobs of the bench."""
     if options.quick:
         case = cases(2)[0]
-        return [Plan(case, _WAYS[:2], [0], epochs=2, patience=0)]
+        return [Plan(case, case.ways[:2], [0], epochs=2, patience=0)]
     return [
-        Plan(
-            case,
-            [*_WAYS, *([_GROUPED] if case.groups else [])],
-            range(_SEEDS),
-            _EPOCHS,
-            _PATIENCE,
-        )
-        for case in cases(_WORKERS)
+        Plan(case, case.ways, range(_SEEDS), case.epochs, _PATIENCE) for case in cases(_WORKERS)
     ]
 
 
@@ -128,7 +119,6 @@ def _spec(plan: Plan) -> dict[str, Any]:
         "case": dataclasses.asdict(plan.case),
         "ways": list(plan.ways),
         "seeds": list(plan.seeds),
-        "batch": _BATCH,
         "epoch_steps": _EPOCH_STEPS,
         "epochs": plan.epochs,
         "patience": plan.patience,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +19,38 @@ import tensorflow as tf
 
 from trepak.horovod_ext import step_probe
 from trepak.ops import emulated_compute
-from trepak.ops.step_probe import take_step_times
+from trepak.ops.rna import rna_counters
+from trepak.ops.step_probe import StepTimes, take_step_times
 from trepak.scripts.idle_watch import IdleWatch
-from trepak.scripts.rna_cases import Case, Uneven
+from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case, Uneven
 from trepak.scripts.rna_tasks import Task, task
+from trepak.tf_plugins.rounds import Rounds
 
 _DRAWN = 4096  # steps' times, before they begin again
+_WARM_UP = 8  # steps of each rank
 
 
 class Slowed(keras.layers.Layer):
-    """Passes its input on after the time that a step takes on an uneven cluster."""
+    """Passes its input on late: a step takes as long as on an uneven cluster.
+
+    Attributes:
+        own: ms that the step takes anyway; float32, [].
+    """
 
     def __init__(self, milliseconds: Any) -> None:
-        """Makes it; `milliseconds`: of each training step, one after the other."""
+        """Makes it, without a delay yet; `milliseconds`: of training steps, one after another."""
         super().__init__()
         self._times = tf.constant(milliseconds, tf.float32)
         self._step = tf.Variable(0, trainable=False)
+        self.own = tf.Variable(float("inf"), trainable=False)
 
     def call(self, x: Any, training: bool = False) -> Any:
         """Returns x."""
         if not training:
             return x
         number = self._step.assign_add(1)
-        return emulated_compute(x, self._times[number % _DRAWN], 0.0, label="a step")
+        rest = tf.maximum(self._times[number % _DRAWN] - self.own, 0.0)
+        return emulated_compute(x, rest, 0.0, label="a step")
 
 
 class Clock(keras.callbacks.Callback):
@@ -50,6 +60,7 @@ class Clock(keras.callbacks.Callback):
         """Makes it."""
         super().__init__()
         self.seconds = 0.0
+        self.spans: list[tuple[float, float]] = []
         self.losses: list[tuple[float, float, float]] = []  # seconds, loss, accuracy
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -59,7 +70,8 @@ class Clock(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Stops: the callbacks before this one have applied what waited."""
-        self.seconds += time.perf_counter() - self._began
+        self.spans.append((self._began, time.perf_counter()))
+        self.seconds += self.spans[-1][1] - self._began
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Notes the held-out loss."""
@@ -69,11 +81,11 @@ class Clock(keras.callbacks.Callback):
 def sync_of(way: str, case: Case, seed: int) -> Any:
     """Returns how the ranks synchronize in an arm of the bench."""
     return {
-        "horovod": lambda: trepak.BSP(),
-        "rna": lambda: trepak.RNA(seed=seed),
-        "rna groups": lambda: trepak.RNA(seed=seed, groups=case.groups),
-        "eager-sgd": lambda: trepak.EagerSGD("majority", seed=seed),
-        "ad-psgd": lambda: trepak.ADPSGD(seed=seed),
+        HOROVOD: lambda: trepak.BSP(),
+        RNA: lambda: trepak.RNA(seed=seed),
+        GROUPED: lambda: trepak.RNA(seed=seed, groups=case.groups),
+        EAGER: lambda: trepak.EagerSGD("majority", seed=seed),
+        ADPSGD: lambda: trepak.ADPSGD(seed=seed),
     }[way]()
 
 
@@ -94,11 +106,12 @@ class Worker:
             seconds in which this rank computed, gradients that were used, shares of idle and stolen
             CPU.
         """
-        rank, size, batch = hvd.rank(), hvd.size(), self._spec["batch"]
+        rank, size = hvd.rank(), hvd.size()
         keras.utils.set_random_seed(1000 * seed)
-        model = self._model(np.random.default_rng([seed, rank]), seed)
+        slowed = Slowed(self._case.ranks[rank].draw(np.random.default_rng([seed, rank]), _DRAWN))
+        model = self._model(slowed)
         optimizer = hvd.DistributedOptimizer(
-            keras.optimizers.SGD(self._task.rate, momentum=0.9), sync=sync_of(way, self._case, seed)
+            keras.optimizers.SGD(0.0, momentum=0.9), sync=sync_of(way, self._case, seed)
         )
         model.compile(
             optimizer,
@@ -108,51 +121,74 @@ class Worker:
         )
         shard = tuple(part[rank::size] for part in self._task.train)
         data = tf.data.Dataset.from_tensor_slices(shard).shuffle(4096, seed=seed).repeat()
-        data = data.batch(batch)
-        samples = self._spec["epoch_steps"] * batch * size
-        own_pace = way != "horovod"
-        clock = Clock()
-        callbacks = [
-            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-            hvd.callbacks.MetricAverageCallback(),
-            clock,
-        ]
-        if self._spec["patience"]:
-            callbacks.append(keras.callbacks.EarlyStopping(patience=self._spec["patience"]))
-        idle = IdleWatch()
+        data = data.batch(self._case.batch)
+
+        def fit(steps: int, epochs: int, *callbacks: Any) -> None:
+            samples = steps * self._case.batch * size
+            own_pace = way != HOROVOD
+            model.fit(
+                trepak.global_epochs(data, samples) if own_pace else data,
+                epochs=epochs,
+                steps_per_epoch=None if own_pace else steps,
+                validation_data=self._task.test,
+                validation_batch_size=len(self._task.test[0]),
+                callbacks=[
+                    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                    hvd.callbacks.MetricAverageCallback(),
+                    *callbacks,
+                ],
+                verbose=0,
+            )
+
         step_probe.enable()
-        take_step_times()
-        model.fit(
-            trepak.global_epochs(data, samples) if own_pace else data,
-            epochs=self._spec["epochs"],
-            steps_per_epoch=None if own_pace else self._spec["epoch_steps"],
-            validation_data=self._task.test,
-            validation_batch_size=len(self._task.test[0]),
-            callbacks=callbacks,
-            verbose=0,
-        )
+        fit(_WARM_UP, 1)  # compiles; with no learning rate, nothing is learnt
+        computed = [one.ready - one.begin for one in take_step_times()[1:]]
+        slowed.own.assign(1000 * float(np.median(computed)))
+        optimizer.learning_rate = self._case.rate
+        clock, idle = Clock(), IdleWatch()
+        patience = self._spec["patience"]
+        early = [keras.callbacks.EarlyStopping(patience=patience)] if patience else []
+        copied = _copied(optimizer)
+        fit(self._spec["epoch_steps"], self._spec["epochs"], clock, *early)
         times = take_step_times()
         outcome = {
             "curve": clock.losses,
             "steps": len(times),
-            "computed_s": sum(one.ready - one.begin for one in times if one.begin > 0),
+            "computed_s": _computed(times, clock.spans),
+            "own_ms": float(slowed.own.numpy()),
             "rounds": _rounds(optimizer),
+            "copied_s": _copied(optimizer) - copied,
             "idle": idle.share(),
             "stolen": idle.stolen(),
         }
         hvd.barrier()
         return outcome
 
-    def _model(self, rng: np.random.Generator, seed: int) -> keras.Model:
+    def _model(self, slowed: Slowed) -> keras.Model:
         inner = self._task.build()
         x = keras.Input(inner.inputs[0].shape[1:], dtype=inner.inputs[0].dtype)
-        times = self._case.ranks[hvd.rank()].draw(rng, _DRAWN)
-        return keras.Model(x, inner(Slowed(times)(x)))
+        return keras.Model(x, inner(slowed(x)))
+
+
+def _computed(times: Sequence[StepTimes], spans: Sequence[tuple[float, float]]) -> float:
+    """Returns the seconds of training in which this rank computed; all are of one clock."""
+    computed = 0.0
+    for begin, end in spans:
+        steps = [one for one in times if begin < one.ready <= end]
+        computed += sum(one.ready - max(one.begin, begin) for one in steps)
+    return computed
 
 
 def _rounds(optimizer: Any) -> dict[str, Any]:
     pace = optimizer._trepak.pace
     return {} if pace is None else vars(pace.rounds())
+
+
+def _copied(optimizer: Any) -> float:
+    """Returns the seconds in which RNA has copied gradients."""
+    stream = getattr(optimizer._trepak.pace, "stream", None)
+    is_rna = isinstance(optimizer._trepak.pace, Rounds)
+    return rna_counters(stream).copy_seconds if is_rna and stream is not None else 0.0
 
 
 def main() -> None:

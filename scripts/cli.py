@@ -139,7 +139,7 @@ def _merge(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         traces = trace.merge(options.folder, output, parse_steps(options.steps))
     except ValueError as error:
         parser.error(str(error))
-    steps = len(traces[0].spans("synchronize"))
+    steps = len(traces[0].endings())
     print(f"Merged {len(traces)} ranks, {steps} steps: {output}")
     print("Open it at https://ui.perfetto.dev or chrome://tracing.")
     return 0

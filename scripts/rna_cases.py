@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 STRETCH = 10  # times of the thesis are so many times as long, so that this machine can keep up
 _SAMPLES = 200_000  # of a distribution, for its means
 
+HOROVOD, RNA, GROUPED, EAGER, ADPSGD = "horovod", "rna", "rna groups", "eager-sgd", "ad-psgd"
+
 Times = NDArray[np.float64]
 
 
@@ -59,8 +61,13 @@ class Case:
         ranks: how long steps take, by rank.
         exchange_ms: what an allreduce of the gradients takes on this case's links.
         parameters: of the task's network.
+        rate: the learning rate, of SGD with momentum 0.9: that with which Horovod's ranks reach
+            the target first; see `rna_rates`.
+        batch: samples of a rank's step.
         target: the held-out loss to reach; fixed beforehand, from what Horovod's ranks reach.
-        groups: of ranks, for the arm "rna groups"; without, there is none.
+        ways: the arms, see `rna_report`.
+        groups: of ranks, for the arm "rna groups".
+        epochs: of a training.
     """
 
     name: str
@@ -68,8 +75,12 @@ class Case:
     ranks: Sequence[Uneven]
     exchange_ms: float
     parameters: int
+    rate: float
+    batch: int
     target: float
+    ways: Sequence[str] = (HOROVOD, RNA)
     groups: Sequence[Sequence[int]] = ()
+    epochs: int = 6
 
     def bound(self, exchange_ms: float | None = None) -> float:
         """Returns by how much not waiting can shorten the time per gradient, to first order.
@@ -99,10 +110,13 @@ def cases(size: int) -> list[Case]:
     groups = [[*range(half)], [*range(half, size)]]
     mixed = [even] * half + [slow] * (size - half)
     video, sentence = Uneven(videos=True), Uneven(50, 0, 600)
+    of_all = (HOROVOD, RNA, EAGER, ADPSGD)
+    of_groups = (HOROVOD, RNA, GROUPED)
     return [
-        Case("resnet", "convolutions", [even] * size, 100, 38_282, 0.15),
-        Case("mixed", "convolutions", mixed, 100, 38_282, 0.15, groups),
-        Case("lstm", "videos", [video] * size, 100, 15_980, 0.5),
-        Case("transformer", "sentences", [sentence] * size, 150, 7_720, 0.5),
-        Case("vgg", "dense", [Uneven(200, 0, 200)] * size, 200, 150_794, 0.15),
+        Case("resnet", "residual", [even] * size, 100, 65_956, 0.02, 2, 0.4, of_all),
+        Case("mixed", "residual", mixed, 100, 65_956, 0.02, 2, 0.4, of_groups, groups),
+        Case("lstm", "videos", [video] * size, 100, 33_637, 0.04, 1, 1.6),
+        Case("transformer", "sentences", [sentence] * size, 150, 21_636, 0.02, 1, 0.3),
+        Case("vgg", "dense", [Uneven(200, 0, 200)] * size, 200, 105_092, 0.02, 2, 1.2),
+        Case("even", "residual", [Uneven(100)] * size, 10, 65_956, 0.02, 2, 0.4, epochs=2),
     ]

@@ -172,12 +172,34 @@ horovod_key() {
     echo "machine $(uname -m) $(getconf GNU_LIBC_VERSION)"
     echo "compiler $("${CXX:-g++}" --version | head -n 1)"
     echo "mpi $(mpirun --version | head -n 1)"
-    declare -f build_horovod
+    declare -f build_horovod mend_horovod mend
   } | hash
 }
 
 horovod_ready() { stamped horovod "$HOROVOD_KEY"; }
 horovod_wheel() { find "$CACHE/$HOROVOD_KEY" -name 'horovod-*.whl' 2>/dev/null; }
+
+# mend_horovod FOLDER: mends what is wrong in the sources of its core.
+mend_horovod() {
+  # With Gloo the list of ranks has room but no size, so the stall inspector finds no rank missing
+  # and a collective that some rank never enters waits for ever.
+  mend "$1/gloo/gloo_controller.cc" 'global_ranks_\.reserve(size_);' 'global_ranks_.resize(size_);'
+  # With process sets and Gloo a lost rank ended all others: they agree on removing the sets with a
+  # rank that is not there any more, and nobody catches what that throws.
+  mend "$1/process_set.cc" 'InitializeRegisteredAndRemoveMarkedIfReady_(context, status);' \
+    'try { & } catch (const std::exception\&) {
+        id_to_process_set_[id].Finalize(status);
+        DeregisterProcessSet(id);
+        id_to_be_removed_ = NO_PENDING_REMOVAL;
+        break;
+      }'
+}
+
+# mend FILE PATTERN REPLACEMENT: as sed knows them; fails if there is no such line.
+mend() {
+  grep -q "$2" "$1" || { echo "$1 has no '$2' to mend" >&2 && return 1; }
+  sed -i "s/$2/${3//$'\n'/\\n}/" "$1"
+}
 
 # build_horovod FOLDER: leaves the wheel in FOLDER/wheel.
 build_horovod() {
@@ -198,11 +220,7 @@ build_horovod() {
   python -m pip download --disable-pip-version-check --no-input --no-deps --no-build-isolation \
     --no-binary horovod -d "$work/sdist" "horovod==$HOROVOD_VERSION"
   tar -xf "$work"/sdist/horovod-*.tar.gz -C "$work"
-  # With Gloo the list of ranks has room but no size, so the stall inspector finds no rank missing
-  # and a collective that some rank never enters waits for ever.
-  local controller=$work/horovod-$HOROVOD_VERSION/horovod/common/gloo/gloo_controller.cc
-  sed -i 's/global_ranks_\.reserve(size_);/global_ranks_.resize(size_);/' "$controller"
-  grep -q 'global_ranks_\.resize(size_);' "$controller"
+  mend_horovod "$work/horovod-$HOROVOD_VERSION/horovod/common"
   # Whoever calls Horovod's core needs its headers, which the wheel does not carry.
   (cd "$work/horovod-$HOROVOD_VERSION" &&
     find horovod/common -name '*.h' -exec install -D -m 644 {} "$work/wheel/include/{}" \;)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 _WAITING_TRACK = 3
 _STEPS_TRACK = 0
+_ROUNDS_TRACK = 4  # and further ones, for further optimizers
 
 
 @dataclass
@@ -32,6 +34,18 @@ class RankTrace:
             event["args"]["step"]: event
             for event in self.events
             if event["ph"] == "X" and event["tid"] == _STEPS_TRACK and event["name"] == name
+        }
+
+    def endings(self) -> dict[int, dict[str, Any]]:
+        """Returns what ends each step: a reduction with others, or handing gradients over."""
+        return self.spans("hand over") | self.spans("synchronize")
+
+    def rounds(self) -> dict[tuple[int, ...], dict[str, Any]]:
+        """Returns RNA's rounds, by what makes a round the same one on several ranks."""
+        return {
+            (event["tid"], *(event["args"][key] for key in ("run", "group", "round"))): event
+            for event in self.events
+            if event["ph"] == "X" and event["tid"] >= _ROUNDS_TRACK and "round" in event["args"]
         }
 
 
@@ -65,30 +79,39 @@ def offsets(traces: list[RankTrace]) -> dict[int, float]:
     """Returns by rank what to add to its times, in microseconds, to have those of the first.
 
     Ranks on one machine share a clock. Others' clocks are aligned by the ends of the steps'
-    reductions, which all ranks leave together; the median over the steps is taken.
+    reductions, or else of rounds, which all ranks leave together; the median is taken. Ranks that
+    have neither in common are aligned by their machines' time of day.
 
     Raises:
-        ValueError: two ranks have neither a clock nor a step in common.
+        ValueError: two ranks have none of these in common.
     """
     first = traces[0]
-    ends = first.spans("synchronize")
     found = {}
     for trace in traces:
         if trace.about["clock"] == first.about["clock"]:
             found[trace.rank] = 0.0
             continue
-        shared = [
-            _end(ends[step]) - _end(span)
-            for step, span in trace.spans("synchronize").items()
-            if step in ends
-        ]
-        if not shared:
+        shared = _differences(first.spans("synchronize"), trace.spans("synchronize"))
+        shared = shared or _differences(first.rounds(), trace.rounds())
+        if shared:
+            found[trace.rank] = statistics.median(shared)
+        elif "monotonic" in first.about and "monotonic" in trace.about:
+            found[trace.rank] = _time_of_day(trace) - _time_of_day(first)
+        else:
             raise ValueError(
                 f"ranks {first.rank} and {trace.rank} ran on different machines and have no step "
                 "in common, so that their clocks cannot be compared."
             )
-        found[trace.rank] = statistics.median(shared)
     return found
+
+
+def _differences(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[float]:
+    return [_end(first[key]) - _end(span) for key, span in second.items() if key in first]
+
+
+def _time_of_day(trace: RankTrace) -> float:
+    """Returns what to add to a rank's times, in microseconds, to have the time of day."""
+    return float(1e6 * (trace.about["started"] - trace.about["monotonic"]))
 
 
 def _end(span: dict[str, Any]) -> float:
@@ -96,7 +119,10 @@ def _end(span: dict[str, Any]) -> float:
 
 
 def waits(traces: list[RankTrace]) -> list[dict[str, Any]]:
-    """Returns a span for each step and rank that waited for another: for whom, and how long."""
+    """Returns a span for each step and rank that waited for another: for whom, and how long.
+
+    There are none where ranks go at their own pace: nobody waits for one rank there.
+    """
     spans = {trace.rank: trace.spans("synchronize") for trace in traces}
     common = set.intersection(*(set(by_step) for by_step in spans.values()))
     found = []
@@ -144,12 +170,13 @@ def merge(folder: Path, output: Path, steps: tuple[int, int | None] = (0, None))
             "folder of its own."
         )
     shift = offsets(traces)
+    waited = waits(traces)
     events = [
         event | ({"ts": event["ts"] + shift[trace.rank]} if "ts" in event else {})
         for trace in traces
-        for event in trace.events + _track_name(trace.rank)
+        for event in trace.events + (_track_name(trace.rank) if waited else [])
     ]
-    events += [w | {"ts": w["ts"] + shift[w["pid"]]} for w in waits(traces)]
+    events += [w | {"ts": w["ts"] + shift[w["pid"]]} for w in waited]
     window = _window(traces[0], shift[traces[0].rank], steps)
     kept = [e for e in events if "ts" not in e or _overlaps(e, window)]
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +193,7 @@ def _window(trace: RankTrace, shift: float, steps: tuple[int, int | None]) -> tu
     """Returns the times between which the steps lie."""
     first, end = steps
     begins = [s["ts"] for step, s in trace.spans("compute").items() if step >= first]
-    ends = [_end(s) for step, s in trace.spans("synchronize").items() if end is None or step < end]
+    ends = [_end(s) for step, s in trace.endings().items() if end is None or step < end]
     from_start, to_end = first == 0, end is None
     return (
         float("-inf") if from_start else min(begins, default=float("inf")) + shift,

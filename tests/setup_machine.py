@@ -22,13 +22,14 @@ case $* in
   *"pip download"*)
     option=-d; dir=$(after "$@"); gloo=$dir/horovod-0.28.1/horovod/common/gloo
     mkdir -p "$gloo" && echo 'global_ranks_.reserve(size_);' >"$gloo/gloo_controller.cc"
+    echo 'InitializeRegisteredAndRemoveMarkedIfReady_(context, status);' >"$gloo/../process_set.cc"
     tar -cf "$dir/horovod-0.28.1.tar.gz" -C "$dir" horovod-0.28.1 ;;
   *"pip wheel"*)
-    option=-w; dir=$(after "$@"); mkdir "$dir" && touch "$dir/horovod-1.whl"
+    option=-w; dir=$(after "$@"); mkdir -p "$dir/include" && touch "$dir/horovod-1.whl"
     ! compgen -e HOROVOD_GPU || exit 4
     [[ ! -e {folder}/fail ]] || exit 5
     [[ ! -e {folder}/race ]] || {{
-      mkdir {cache}/$(<{folder}/race) && touch {cache}/$(<{folder}/race)/horovod-first.whl; }} ;;
+      mkdir -p {cache}/$(<{folder}/race)/include && touch {cache}/$(<{folder}/race)/horovod-first.whl; }} ;;
   *"-v -e "*) touch {checkout}/ops/_trepak_ops.tf2.21.so ;;
 esac
 """

@@ -8,6 +8,8 @@ import pytest
 import test_bsp
 import test_elastic
 import test_failures
+import test_rna
+import test_rna_faults
 from conftest import run_job
 
 ROUNDS = 20
@@ -51,3 +53,22 @@ def test_killed_ranks_of_flows(tmp_path: Path, round: int) -> None:
     test_failures.test_flows_name_the_killed_rank(tmp_path / "killed")
     (tmp_path / "elastic").mkdir()
     test_elastic.test_goes_on_after_a_rank_is_killed(tmp_path / "elastic", "geryon")
+
+
+@rounds
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+def test_rounds(tmp_path: Path, gloo: bool, round: int) -> None:
+    test_rna.test_rounds(tmp_path, 3, gloo)
+
+
+@rounds
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+@pytest.mark.parametrize("worker", ["rna_groups", "rna_auto"])
+def test_groups_of_rounds(tmp_path: Path, worker: str, gloo: bool, round: int) -> None:
+    test_rna.test_groups(tmp_path, worker, gloo)
+
+
+@rounds
+@pytest.mark.parametrize("way", test_rna_faults.MOMENTS)
+def test_killed_ranks_of_rounds(tmp_path: Path, way: str, round: int) -> None:
+    test_rna_faults.test_survivors_name_the_killed_rank(tmp_path, way)

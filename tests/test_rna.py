@@ -30,6 +30,15 @@ def test_groups(tmp_path: Path, worker: str, gloo: bool) -> None:
     assert job.code == 0, job.output[-6000:]
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+def test_ten_thousand_rounds(tmp_path: Path, gloo: bool) -> None:
+    job = run_job(["run.py", "rna_soak"], tmp_path, np=4, gloo=gloo, seconds=800)
+    assert job.passed("rna_soak") == [1] * 4, job.output[-6000:]
+    assert job.code == 0, job.output[-6000:]
+
+
 def test_groups_are_split_while_the_slowest_takes_more_than_the_mean_longer() -> None:
     assert rna_groups.split({0: 1.0, 1: 1.0, 2: 2.9, 3: 2.9}) == [[0, 1, 2, 3]]
     # Equal halves: only if the slow ones take over three times as long.

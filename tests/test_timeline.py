@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -88,6 +89,83 @@ def test_callback_writes_a_window_and_epochs(tmp_path: Path) -> None:
     assert sorted(one.spans("compute")) == list(range(10, 20))
 
 
+# Rank 2 takes long for each step, and RNA goes on without it.
+RNA_SCRIPT = """
+import json, os, sys, time, keras, tensorflow as tf, trepak, trepak.keras as hvd
+from trepak.ops.rna import rna_counters
+hvd.init()
+slow = hvd.rank() == 2
+optimizer = hvd.DistributedOptimizer(
+    keras.optimizers.SGD(0.1), sync=trepak.RNA(choices=3, staleness=1000)
+)
+variable = keras.Variable([0.0])
+optimizer.build([variable])
+step = tf.function(lambda: optimizer.apply([tf.ones(1)], [variable]))
+step()  # traced on all ranks before any of them goes on
+optimizer.flush()
+for _ in range(10 if slow else 40):
+    time.sleep(0.08 if slow else 0.02)
+    step()
+optimizer.flush()
+counters = rna_counters(optimizer._trepak.pace.stream)._asdict()
+with open(f"{os.environ['OUT']}/counters-{hvd.rank()}", "w") as file:
+    json.dump(counters, file)
+"""
+
+
+def inside(span: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(other["ts"] <= span["ts"] and trace._end(span) <= trace._end(other))
+
+
+def overlaps(span: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(span["ts"] < trace._end(other) and other["ts"] < trace._end(span))
+
+
+def test_rounds_go_on_while_a_rank_computes(tmp_path: Path) -> None:
+    """Figure 5.1 of the thesis: computation and communication of each rank, side by side."""
+    command = [*horovodrun(3, gloo=True), sys.executable, "-c", RNA_SCRIPT]
+    code, output = finish(start(command, tmp_path, {"TREPAK_TIMELINE": str(tmp_path)}), 200)
+    assert code == 0, output[-3000:]
+    done = subprocess.run([TREPAK, "trace", "merge", str(tmp_path)], capture_output=True, text=True)
+    assert "Merged 3 ranks, 41 steps" in done.stdout, done.stderr
+    events = json.loads((tmp_path / "merged.json").read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    names = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+    assert names == {(rank, name) for rank in range(3) for name in ("steps", "rounds")}
+    assert not [s for s in spans if s["name"] == "synchronize" or "waits for" in s["name"]]
+
+    contributors: dict[int, int] = {}
+    told: list[list[int]] = []
+    for rank in range(3):
+        counters = json.loads((tmp_path / f"counters-{rank}").read_text())
+        rounds = [s for s in spans if s["pid"] == rank and s["tid"] == 4]
+        assert [r["args"]["round"] for r in rounds] == list(range(counters["rounds"]))
+        assert all(
+            trace._end(one) <= after["ts"] + 0.01
+            for one, after in zip(rounds, rounds[1:], strict=False)
+        )
+        null = [r for r in rounds if r["name"].endswith(": null gradient")]
+        brought = [r for r in rounds if r not in null]
+        assert all(r["name"].startswith(f"round {r['args']['round']}: ") for r in rounds)
+        assert len(brought) == counters["contributed"]
+        assert sum(r["args"]["gradients"] for r in brought) == (11 if rank == 2 else 41)
+        assert sum(r["args"]["staleness"] for r in brought) == counters["staleness"]
+        assert all(r["args"]["gradients"] == 0 and "staleness" not in r["args"] for r in null)
+        for one in brought:
+            contributors[one["args"]["round"]] = contributors.get(one["args"]["round"], 0) + 1
+        told.append([r["args"]["contributors"] for r in rounds])
+
+        computes = [s for s in spans if s["pid"] == rank and s["name"] == "compute"]
+        handed = [s for s in spans if s["pid"] == rank and s["name"] == "hand over"]
+        assert len(handed) == len(computes) == (11 if rank == 2 else 41)
+        assert any(overlaps(r, c) for r in rounds for c in computes), "rounds stop nobody"
+        if rank == 2:
+            assert len(null) > 5, "rounds go on without it"
+            assert sum(inside(r, c) for r in null for c in computes) > 5
+            assert statistics.median(h["dur"] for h in handed) < 20_000, "it waits for nobody"
+    assert told[0] == told[1] == told[2] == [contributors.get(k, 0) for k in range(len(told[0]))]
+
+
 def made(rank: int, clock: str, shift: float) -> trace.RankTrace:
     """A trace of three steps of 10 ms on a clock that is `shift` behind."""
     events = []
@@ -122,6 +200,34 @@ def test_clocks_of_other_machines_are_aligned() -> None:
         (2, "waits for rank 1"),
     }
     assert all(w["dur"] == pytest.approx(3_000, abs=50) for w in waits)
+
+
+def at_own_pace(rank: int, clock: str, shift: float, group: int = 0) -> trace.RankTrace:
+    """A trace of two rounds that end 3 and 8 ms after the first step began, on such a clock."""
+    about = {"rank": rank, "clock": clock, "started": 7.0, "monotonic": 1.0 - shift / 1e6}
+    spans: list[tuple[str, int, float, dict[str, int]]] = [
+        ("compute", 0, 1_000, {"step": 0}),
+        ("hand over", 0, 1_000 + 2_000 * rank, {"step": 0}),
+    ]
+    spans += [
+        (f"round {k}", 4, end, {"round": k, "group": group, "run": 0})
+        for k, end in enumerate((3_000, 8_000))
+    ]
+    events = [
+        {"ph": "X", "name": name, "ts": end - 500 - shift, "dur": 500, "tid": tid, "args": args}
+        for name, tid, end, args in spans
+    ]
+    return trace.RankTrace(rank, about, events)
+
+
+def test_ranks_at_their_own_pace_are_aligned_by_rounds() -> None:
+    traces = [
+        at_own_pace(0, "a", 0.0),
+        at_own_pace(1, "b", 5e6),
+        at_own_pace(2, "c", 4e6, group=2),  # has no round with the others
+    ]
+    assert trace.offsets(traces) == {0: 0.0, 1: pytest.approx(5e6), 2: pytest.approx(4e6)}
+    assert trace.waits(traces) == []
 
 
 def test_clocks_without_a_common_step_are_refused() -> None:

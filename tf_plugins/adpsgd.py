@@ -66,7 +66,7 @@ class Replica(Pace):
         ready_grads, ready = step_probe.mark_ready(grads)
         optimizer._apply_plainly(ready_grads, list(variables))
         native.add_change(self.stream, self._values())
-        step_probe.mark_done([], ready)
+        step_probe.mark_done([], ready, at_own_pace=True)
         self._show(native.load_parameters(self.stream, self._dtype, self._shapes()))
 
     def _start(self, variables: Sequence[Any]) -> None:

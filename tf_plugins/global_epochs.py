@@ -40,8 +40,8 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
         return batches.map(dealt)
 
     begin = tf.data.Dataset.range(1).map(lambda _: native.end_of_epoch(samples))
-    # An epoch's iterator goes when the next one's comes. With autotuning it would wait then until the
-    # tuner's thread wakes, up to a minute (TensorFlow 2.21; seen as 2 to 26 s on some of 8 ranks).
+    # An epoch's iterator goes when the next one's comes. With autotuning it would wait then until
+    # the tuner's thread wakes, up to a minute (TensorFlow 2.21; seen as 2 to 26 s on some ranks).
     options = tf.data.Options()
     options.autotune.enabled = False
     return begin.flat_map(epoch).with_options(options)

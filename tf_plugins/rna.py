@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.rna import RoundOptions
 from trepak.tf_plugins.grouped_rounds import GroupedRounds
+from trepak.tf_plugins.local_rounds import LocalRounds
 from trepak.tf_plugins.pace import reject_combining
 from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.sync import SyncModel
@@ -33,6 +34,9 @@ class RNA(SyncModel):
         groups: ranks that have rounds of their own (section 5.2): lists of them, or "auto", which
             puts together whose steps take alike long. None: all are one group.
         period: rounds from one exchange of the groups' parameters to the next.
+        on_miss: what a step does if no round has ended since the one before: "skip" goes on with
+            the same parameters; "local" applies its own gradient (section 5.4), so that replicas
+            drift apart until they are averaged at the next `flush`.
     """
 
     choices: int = 2
@@ -41,12 +45,17 @@ class RNA(SyncModel):
     seed: int = 0
     groups: Sequence[Sequence[int]] | str | None = None
     period: int = 4
+    on_miss: str = "skip"
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that are wrong."""
         self._options()
         if isinstance(self.groups, str) and self.groups != "auto":
             raise ValueError(f'groups must be "auto", or lists of ranks, got {self.groups!r}.')
+        if self.on_miss not in ("skip", "local"):
+            raise ValueError(f'on_miss must be "skip" or "local", got {self.on_miss!r}.')
+        if self.on_miss == "local" and self.groups is not None:
+            raise ValueError('on_miss="local" is not for groups: they adopt parameters anyway.')
 
     def _options(self) -> RoundOptions:
         return RoundOptions(
@@ -61,7 +70,8 @@ class RNA(SyncModel):
         """Returns the rounds of one optimizer; see `SyncModel.pace`."""
         if self.groups is not None:
             return GroupedRounds(distribution, self._options(), self.groups)
-        return Rounds(distribution, self._options())
+        rounds = LocalRounds if self.on_miss == "local" else Rounds
+        return rounds(distribution, self._options())
 
     def combine(
         self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]

@@ -70,12 +70,16 @@ class Rounds(Pace):
         if self._waits:
             with tf.control_dependencies([handed]):
                 handed = native.await_round(self.stream)
-        step_probe.mark_done([], ready)
+        step_probe.mark_done([], ready, at_own_pace=True)
         # TensorFlow orders a loop by the variables in it, and these ops have none.
         with tf.control_dependencies([handed]):
+            self._before_rounds(optimizer, summed)
             while_true(
                 lambda: native.finished_rounds(self.stream) > 0, lambda: self._apply_one(optimizer)
             )
+
+    def _before_rounds(self, optimizer: Any, gradients: Sequence[Any]) -> None:
+        """Does what a step does before it applies rounds; nothing here."""
 
     def drain(self, optimizer: Any) -> None:
         """Waits until all ranks do, and applies what has not been; a collective call."""
@@ -149,7 +153,10 @@ class Rounds(Pace):
     def _apply_one(self, optimizer: Any) -> native.RnaRound:
         """Reads a round and applies it."""
         read = native.read_round(self.stream, self._dtype, self._shapes())
+        self._apply(optimizer, read)
+        return read
 
+    def _apply(self, optimizer: Any, read: native.RnaRound) -> None:
         def apply() -> None:
             self._progress.assign_add(tf.cast(read.share, tf.float64))
             with self._at_rate(read.rate * read.share if self._scales_rate else read.rate):
@@ -157,7 +164,6 @@ class Rounds(Pace):
 
         # Nobody contributes where the gradients of all that were ready are not finite.
         if_true(read.share > 0, apply)
-        return read
 
     def _means(self, read: native.RnaRound) -> list[Any]:
         """Returns a gradient for each variable of the optimizer; None where there is none."""

@@ -137,6 +137,9 @@ TEST(AdpsgdPeerTest, WhoSettlesTellsAllHowManySamplesThereWere) {
   ASSERT_TRUE(job.Step(3, 0, 16).ok());
   ASSERT_TRUE(job.Settle(2).ok());
   ASSERT_TRUE(job.Settle(3).ok());
+  while (!job.network.Idle()) {  // rank 3 waits for nobody, not for those whom it tells either
+    std::this_thread::sleep_for(milliseconds(1));
+  }
   for (uint32_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(job.peer(rank).TakeSamples(), 48u) << rank;
   }

@@ -4,6 +4,7 @@
 #define TREPAK_HOROVOD_EXT_RUNTIME_FAKE_NETWORK_H_
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -35,6 +36,15 @@ class FakeNetwork {
   std::unique_ptr<Transport> Make(const std::string& address, Transport::Receiver* receiver) {
     return std::make_unique<FakeTransport>(this, address, receiver);
   }
+
+  // Messages of a kind that were sent so far.
+  size_t Sent(MessageKind kind) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return sent_[kind];
+  }
+
+  // Whether everything that was sent has been handled, and what was sent in answer too.
+  bool Idle() const { return under_way_ == 0; }
 
   // Cuts a transport off: all who have flows to it see a failure.
   void Cut(const std::string& address) {
@@ -96,6 +106,7 @@ class FakeNetwork {
     void Take(std::function<void(Receiver*)> event) {
       {
         std::lock_guard<std::mutex> lock(mutex_);
+        ++network_->under_way_;
         events_.push_back(std::move(event));
       }
       changed_.notify_one();
@@ -129,6 +140,7 @@ class FakeNetwork {
         lock.unlock();
         for (auto& event : events) {
           event(receiver_);
+          --network_->under_way_;
         }
         receiver_->OnTick();
         lock.lock();
@@ -148,6 +160,7 @@ class FakeNetwork {
 
   // Requires mutex_.
   void Deliver(const std::string& to, Message message) {
+    ++sent_[message.header.kind];
     const FlowName flow(to, message.header.sender, message.header.priority);
     const Fate fate = fault_ ? fault_(to, message) : Fate::kArrive;
     if (fate == Fate::kLose) {
@@ -180,9 +193,11 @@ class FakeNetwork {
     found->second->Take([copy](Transport::Receiver* receiver) { receiver->OnMessage(copy); });
   }
 
+  std::atomic<size_t> under_way_{0};
   std::mutex mutex_;
   // All guarded by mutex_.
   Fault fault_;
+  std::map<MessageKind, size_t> sent_;
   std::map<std::string, FakeTransport*> transports_;
   std::map<FlowName, Message> held_;  // until the next one of its flow has come
 };

@@ -65,4 +65,9 @@ void ServedParameters::Do(Ask ask, Payload values, uint64_t samples, Callback ca
   });
 }
 
+Status ServedParameters::error() const {
+  const std::shared_ptr<ParameterClient> client = client_.lock();
+  return client == nullptr ? OkStatus() : client->error();
+}
+
 }  // namespace trepak

@@ -26,6 +26,9 @@ class GlobalParameters {
   // Adds to the parameters, and to the samples.
   virtual void Change(Payload change, uint64_t samples, Callback callback) = 0;
   virtual void Fetch(Callback callback) = 0;
+
+  // Why no call can succeed any more, if that is so.
+  virtual Status error() const { return OkStatus(); }
 };
 
 // On the job's parameter servers, as two of their variables: `key`, and the samples as `key` + 1.
@@ -40,6 +43,7 @@ class ServedParameters : public GlobalParameters {
   void Assign(Payload values, Callback callback) override;
   void Change(Payload change, uint64_t samples, Callback callback) override;
   void Fetch(Callback callback) override;
+  Status error() const override;
 
  private:
   using Ask = Status (*)(ParameterClient*, uint32_t key, Payload values);

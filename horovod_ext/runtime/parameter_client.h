@@ -20,6 +20,8 @@ namespace trepak {
 // thread or in the caller's, without a lock, and must not block.
 class ParameterClient : public Endpoint {
  public:
+  using Endpoint::error;
+
   // Gets the sum over all ranks, times the factor, in memory of its own; or why there is none.
   using Callback = std::function<void(const Status&, Payload)>;
 

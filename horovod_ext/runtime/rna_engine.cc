@@ -19,7 +19,9 @@ Status RnaEngine::Start(const Options& options) {
     controller = std::make_shared<RnaController>(about, options.controller, errors);
     TREPAK_RETURN_IF_ERROR(Listen(options.job, controller.get()));
   }
-  auto worker = std::make_shared<RnaWorker>(about, options.worker, members.front(), options.reducer,
+  RnaWorker::Rules rules = options.worker;
+  rules.run = runs_++;
+  auto worker = std::make_shared<RnaWorker>(about, rules, members.front(), options.reducer,
                                             options.global, errors);
   TREPAK_RETURN_IF_ERROR(Listen(options.job, worker.get()));
   dscp_ = {options.job.dscp.front()};  // small messages that everybody waits for

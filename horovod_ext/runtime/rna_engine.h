@@ -51,6 +51,7 @@ class RnaEngine {
  private:
   mutable std::mutex mutex_;
   // All guarded by mutex_.
+  uint32_t runs_ = 0;  // started so far: on all ranks alike
   std::vector<int> dscp_;
   std::vector<uint32_t> members_;
   std::shared_ptr<RnaController> controller_;

@@ -142,14 +142,14 @@ class SharedParameters : public GlobalParameters {
 
 using Groups = std::vector<std::vector<uint32_t>>;
 
-// All ranks of a job in one process. Gradients are one number.
+// All ranks of a job in one process. Gradients are one number, unless there are more elements.
 class Job {
  public:
   explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
                std::chrono::milliseconds deadline = kDeadline, Groups groups = {},
-               uint64_t period = 0)
+               uint64_t period = 0, size_t elements = 1)
       : size_(size), deadline_(deadline), workers_(size) {
-    worker_rules_.elements = 1;
+    worker_rules_.elements = elements;
     worker_rules_.staleness = staleness;
     worker_rules_.exchange.period = period;
     if (groups.empty()) {

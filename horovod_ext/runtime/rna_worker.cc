@@ -19,6 +19,8 @@ constexpr size_t kExtra = 4;
 
 constexpr uint64_t kMillion = 1'000'000;
 
+constexpr milliseconds kPatience{2'000};  // with flows that may know more
+
 }  // namespace
 
 RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t controller,
@@ -147,6 +149,11 @@ void RnaWorker::Loop() {
     }
     Status status = task.is_exchange ? Adopt(task) : TakePart(task);
     if (!status.ok()) {
+      {
+        // Horovod says that somebody has died; the flows say who, if not at once.
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait_for(lock, kPatience, [this] { return stopping_ || !error().ok(); });
+      }
       Fail(status.Annotate(Me() + ", round " + std::to_string(task.round) + " of RNA"));
       return;
     }
@@ -181,6 +188,7 @@ Status RnaWorker::TakePart(const Task& task) {
   round.samples = SamplesAt(buffer);
   round.rate = round.contributors == 0 ? 0.0 : At(buffer, kRate) / round.contributors;
   round.sum = buffer.Part(0, bytes());
+  ShowRound(round, mine, begin);  // before anybody can know that it has ended
   std::lock_guard<std::mutex> lock(mutex_);
   ++ended_;
   ++counters_.rounds;
@@ -194,6 +202,7 @@ Status RnaWorker::TakePart(const Task& task) {
 }
 
 Status RnaWorker::Adopt(const Task& task) {
+  const Clock::time_point begin = Clock::now();
   // One rank has it: it goes to the others as the sum of it and their zeros.
   Payload buffer = Payload::Allocate(bytes() + kExtra * SizeOf(rules_.type));
   std::memset(buffer.mutable_data(), 0, buffer.size());
@@ -206,6 +215,7 @@ Status RnaWorker::Adopt(const Task& task) {
     }
   }
   TREPAK_RETURN_IF_ERROR(Sum(buffer));
+  ShowExchange(task.round, begin);
   std::lock_guard<std::mutex> lock(mutex_);
   exchange_.Arrive(task.round, {buffer.Part(0, bytes()), SamplesAt(buffer)});
   return OkStatus();
@@ -288,8 +298,13 @@ void RnaWorker::Await(Callback callback) {
 }
 
 Status RnaWorker::Tick(Clock::time_point now) {
+  if (global_ != nullptr) {
+    TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
+  }
   std::lock_guard<std::mutex> lock(mutex_);
-  const bool waits = draining_ || !awaiting_.empty() || exchange_.locked();
+  // Rounds that have started end without the controller, which may have seen the last one.
+  const bool awaits = !awaiting_.empty() && Finished() == 0 && started_ == ended_;
+  const bool waits = (draining_ && !last_) || awaits || exchange_.locked();
   if (HasLeft(controller_) && (waits || !contributions_.empty())) {
     return UnavailableError("rank " + std::to_string(controller_) +
                             " has ended its training while others go on: let all ranks end " +
@@ -375,14 +390,6 @@ void RnaWorker::WakeWaiting() {
 void RnaWorker::Failed(const Status&) {
   changed_.notify_all();
   WakeWaiting();
-}
-
-RnaWorker::Counters RnaWorker::counters() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  Counters counters = counters_;
-  counters.dropped = contributions_.dropped();
-  counters.not_finite = contributions_.not_finite();
-  return counters;
 }
 
 }  // namespace trepak

@@ -19,6 +19,7 @@
 #include "horovod_ext/runtime/global_parameters.h"
 #include "horovod_ext/runtime/rna_contributions.h"
 #include "horovod_ext/runtime/rna_exchange.h"
+#include "horovod_ext/runtime/timeline.h"
 
 namespace trepak {
 
@@ -52,6 +53,9 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
     RnaExchange::Rules exchange;
     uint32_t members = 1;  // of its group
     bool leads = false;    // it, when that exchanges parameters for the last time
+    Timeline* timeline = &Timeline::Global();  // shows the rounds; outlives the worker
+    int row = 0;                               // of the timeline's rounds
+    uint32_t run = 0;  // the same rank's workers number their rounds anew, and this tells which
   };
 
   // The result of a round, or of an exchange after one.
@@ -78,6 +82,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
     uint64_t nanoseconds = 0;   // of rounds, from start to end
     uint64_t steps = 0;         // that were timed, from one write to the next
     uint64_t step_nanoseconds = 0;
+    uint64_t copy_nanoseconds = 0;  // in which gradients were copied in and out
   };
 
   using Callback = std::function<void(const Status&)>;
@@ -132,6 +137,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   void Cancel(const Status& status) { Park(status); }
 
   Counters counters() const;
+  void CountCopying(std::chrono::nanoseconds took);
 
   uint32_t members() const { return rules_.members; }
 
@@ -156,6 +162,9 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   Status TakePart(const Task& task);
   Status Adopt(const Task& task);
   Status Sum(const Payload& buffer);
+  // Show in the timeline, if that is on, what the thread has done since `begin`.
+  void ShowRound(const Round& round, const Contribution& mine, Clock::time_point begin) const;
+  void ShowExchange(uint64_t round, Clock::time_point begin) const;
   // Both require mutex_.
   size_t Finished() const;
   Status CheckParameters(const Payload& values) const;

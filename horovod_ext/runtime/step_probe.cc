@@ -26,7 +26,7 @@ void StepProbe::Ready() {
   }
 }
 
-void StepProbe::Done() {
+void StepProbe::Done(bool at_own_pace) {
   StepRecord ended;
   {
     const Clock::duration emulated = stream_.total();
@@ -41,8 +41,11 @@ void StepProbe::Done() {
     current_.begin = current_.done;
     emulated_before_ = emulated;
   }
-  timeline_.Span(Timeline::Track::kSteps, "compute", ended.begin, ended.ready, ended.step);
-  timeline_.Span(Timeline::Track::kSteps, "synchronize", ended.ready, ended.done, ended.step);
+  const Timeline::Track track = Timeline::Track::kSteps;
+  timeline_.Span(track, "compute", ended.begin, ended.ready, {{"step", ended.step}});
+  // Who merges timelines takes it that all ranks leave a synchronization together.
+  timeline_.Span(track, at_own_pace ? "hand over" : "synchronize", ended.ready, ended.done,
+                 {{"step", ended.step}});
   timeline_.BeginStep(ended.step + 1);
   unevenness_.EndStep();
 }

@@ -26,7 +26,7 @@ struct StepRecord {
   int64_t step = 0;
   Clock::time_point begin;  // the end of the step before; of the first step, when it was ready
   Clock::time_point ready;  // its gradients are there, and this rank waits for others
-  Clock::time_point done;   // its gradients are reduced
+  Clock::time_point done;   // its gradients are reduced, or handed over
 };
 
 // Thread safety: every method may be called from any thread; steps themselves come one after the
@@ -51,8 +51,8 @@ class StepProbe {
   // The gradients are ready: computed and waited for.
   void Ready();
 
-  // The gradients are reduced, the step ends.
-  void Done();
+  // The step ends: its gradients are reduced, or `at_own_pace`, handed over to what will do so.
+  void Done(bool at_own_pace = false);
 
   // Returns the records since the last call, the oldest first.
   std::vector<StepRecord> Drain();

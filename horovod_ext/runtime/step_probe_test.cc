@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <future>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "horovod_ext/runtime/undisturbed.h"
 
@@ -50,6 +53,26 @@ TEST_F(StepProbeTest, RecordsFollowEachOther) {
   }
   EXPECT_EQ(records[0].begin, records[0].ready) << "start-up is not computing";
   EXPECT_TRUE(probe_.Drain().empty());
+}
+
+TEST_F(StepProbeTest, TimelineTellsStepsAtOwnPaceApart) {
+  const std::string path = testing::TempDir() + "step_probe_timeline.json";
+  ASSERT_TRUE(timeline_.Open(path, 0, "t", "{}", 0, 0, 10).ok());
+  probe_.Ready();
+  probe_.Done();
+  probe_.Ready();
+  probe_.Done(true);
+  ASSERT_TRUE(timeline_.Close().ok());
+  std::ifstream file(path);
+  std::vector<std::string> endings;
+  for (std::string line; std::getline(file, line);) {
+    for (const char* name : {"synchronize", "hand over"}) {
+      if (line.find(name) != std::string::npos) {
+        endings.push_back(name + line.substr(line.find("\"step\""), 8));
+      }
+    }
+  }
+  EXPECT_EQ(endings, (std::vector<std::string>{"synchronize\"step\":0", "hand over\"step\":1"}));
 }
 
 TEST_F(StepProbeTest, SlowRankWaitsInProportion) {

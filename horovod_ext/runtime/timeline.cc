@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kFlushBytes = 1 << 16;
 constexpr std::chrono::seconds kFlushTime(1);
-constexpr const char* kTrackNames[] = {"steps", "accelerator", "program"};
+constexpr const char* kTrackNames[] = {"steps", "accelerator", "program", "waiting", "rounds"};
 
 std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
@@ -65,33 +65,48 @@ Status Timeline::Open(const std::string& path, int rank, const std::string& titl
             ",\"args\":{\"name\":" + Quoted(title) + "}},\n" +
             "{\"ph\":\"M\",\"name\":\"process_sort_index\"," + pid +
             ",\"args\":{\"sort_index\":" + std::to_string(rank) + "}}";
-  for (int track = 0; track < 3; ++track) {
-    buffer_ += ",\n{\"ph\":\"M\",\"name\":\"thread_name\"," + pid +
-               ",\"tid\":" + std::to_string(track) + ",\"args\":{\"name\":\"" + kTrackNames[track] +
-               "\"}}";
-  }
+  named_.clear();
   flushed_ = Clock::now();
   on_ = first_step <= step && step < end_step;
   return OkStatus();
 }
 
+void Timeline::NameRow(Track track, int row) {
+  if (!named_.insert({track, row}).second) {
+    return;
+  }
+  std::string name = kTrackNames[static_cast<int>(track)];
+  if (row > 0) {
+    name += " " + std::to_string(row);
+  }
+  buffer_ += ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":" + std::to_string(rank_) +
+             ",\"tid\":" + std::to_string(static_cast<int>(track) + row) +
+             ",\"args\":{\"name\":" + Quoted(name) + "}}";
+}
+
 void Timeline::Span(Track track, std::string_view name, Clock::time_point begin,
-                    Clock::time_point end, int64_t step) {
+                    Clock::time_point end, Numbers numbers, int row) {
   if (!on()) {
     return;
   }
   std::string event = ",\n{\"ph\":\"X\",\"name\":" + Quoted(name) +
                       ",\"ts\":" + Microseconds(begin.time_since_epoch()) +
                       ",\"dur\":" + Microseconds(end - begin);
-  if (step >= 0) {
-    event += ",\"args\":{\"step\":" + std::to_string(step) + "}";
+  const char* before = ",\"args\":{";
+  for (const auto& [what, number] : numbers) {
+    event += before + Quoted(what) + ":" + std::to_string(number);
+    before = ",";
+  }
+  if (numbers.size() > 0) {
+    event += "}";
   }
   std::lock_guard<std::mutex> lock(mutex_);
   if (file_ == nullptr) {
     return;
   }
+  NameRow(track, row);
   buffer_ += event + ",\"pid\":" + std::to_string(rank_) +
-             ",\"tid\":" + std::to_string(static_cast<int>(track)) + "}";
+             ",\"tid\":" + std::to_string(static_cast<int>(track) + row) + "}";
   if (buffer_.size() >= kFlushBytes) {
     Flush();
   }

@@ -7,9 +7,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "horovod_ext/runtime/status.h"
 
@@ -23,8 +26,11 @@ class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // What stands below each other in the picture.
-  enum class Track { kSteps = 0, kAccelerator = 1, kProgram = 2 };
+  // What stands below each other in the picture. 3 is who waits for whom, which a merge finds out.
+  enum class Track { kSteps = 0, kAccelerator = 1, kProgram = 2, kRounds = 4 };
+
+  // Numbers that are shown with a span.
+  using Numbers = std::initializer_list<std::pair<const char*, int64_t>>;
 
   Timeline() = default;
   Timeline(const Timeline&) = delete;
@@ -40,9 +46,9 @@ class Timeline {
   // Whether spans are kept now; costs one atomic load.
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  // Keeps a span, if on. `step`, if not negative, is shown with it.
+  // Keeps a span, if on. Spans of the last track that may overlap need rows of their own.
   void Span(Track track, std::string_view name, Clock::time_point begin, Clock::time_point end,
-            int64_t step = -1);
+            Numbers numbers = {}, int row = 0);
 
   // Says that `step` begins: opens and closes the window, and writes what has gathered.
   void BeginStep(int64_t step);
@@ -56,6 +62,7 @@ class Timeline {
  private:
   // Require mutex_.
   void Flush();
+  void NameRow(Track track, int row);
   Status Failure(const char* what) const;
 
   std::atomic<bool> on_{false};
@@ -66,6 +73,7 @@ class Timeline {
   int rank_ = 0;
   int64_t first_step_ = 0;
   int64_t end_step_ = 0;
+  std::set<std::pair<Track, int>> named_;  // rows with spans
   std::string buffer_;
   Clock::time_point flushed_;
   Status status_;

@@ -38,7 +38,7 @@ class TimelineTest : public testing::Test {
 
   void Add(const std::string& name) {
     const Clock::time_point begin(microseconds(1500));
-    timeline_.Span(Timeline::Track::kSteps, name, begin, begin + microseconds(250), 7);
+    timeline_.Span(Timeline::Track::kSteps, name, begin, begin + microseconds(250), {{"step", 7}});
   }
 
   const std::string path_ = testing::TempDir() + "timeline_" +
@@ -58,6 +58,21 @@ TEST_F(TimelineTest, WritesWhatViewersRead) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("rank 3 on \\\"h\\\""), std::string::npos) << text;
+}
+
+TEST_F(TimelineTest, RowsAreNamedOnce) {
+  Open();
+  const Clock::time_point begin(microseconds(1500));
+  for (const int row : {0, 2, 2}) {
+    timeline_.Span(Timeline::Track::kRounds, "round", begin, begin, {{"round", 1}, {"group", 0}},
+                   row);
+  }
+  ASSERT_TRUE(timeline_.Close().ok());
+  const std::string text = Read();
+  EXPECT_EQ(Count(text, "\"thread_name\""), 2u) << text;
+  EXPECT_EQ(Count(text, "\"tid\":4,\"args\":{\"name\":\"rounds\"}}"), 1u) << text;
+  EXPECT_EQ(Count(text, "\"tid\":6,\"args\":{\"name\":\"rounds 2\"}}"), 1u) << text;
+  EXPECT_EQ(Count(text, "\"args\":{\"round\":1,\"group\":0},\"pid\":3,\"tid\":6}"), 2u) << text;
 }
 
 TEST_F(TimelineTest, KeepsOnlyTheStepsOfItsWindow) {

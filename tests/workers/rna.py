@@ -138,6 +138,25 @@ def each_contribution_counts_for_its_share() -> None:
 
 
 @case
+def who_misses_a_round_can_go_on_with_its_own_gradient() -> Any:
+    rate, steps = 0.25, 20
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(rate), sync=trepak.RNA(staleness=1000, on_miss="local")
+    )
+    variable, step = constant_trainer(optimizer, 1.0)
+    for _ in range(steps):
+        step()
+    optimizer.flush()
+    check_equal_on_all_ranks_of(variable)
+    counters = rna_counters(optimizer._trepak.pace.stream)
+    applied = float(-variable.numpy()[0] * hvd.size() / rate)  # gradients, by all ranks together
+    own = (applied - counters.contributors) * hvd.size()
+    np.testing.assert_allclose(own, round(own), atol=1e-2)
+    assert 0 < round(own) <= steps * hvd.size(), own
+    return round(own)
+
+
+@case
 def eager_sgd_counts_every_gradient() -> None:
     rate = 0.25
     for mode in ("majority", "solo"):

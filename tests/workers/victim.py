@@ -1,6 +1,6 @@
 """Trains until a rank is killed; survivors write what they caught to $OUT/<rank>.json.
 
-Arguments: the loop, and "overlap" for Geryon's flows and `trepak.overlap`.
+Arguments: the loop, and what carries the gradients; see `WAYS`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,15 @@ import trepak.keras as hvd
 
 OUT = Path(os.environ["OUT"])
 
+WAYS = {
+    "horovod": lambda: {},
+    "overlap": lambda: {"transport": trepak.Geryon()},
+    "quorum": lambda: {"sync": trepak.RNA(choices=3, quorum=3)},
+    "rounds": lambda: {"sync": trepak.RNA()},
+    "groups": lambda: {"sync": trepak.RNA(groups=[[0, 1], [2]], period=1)},
+    "pairs": lambda: {"sync": trepak.ADPSGD()},
+}
+
 
 def data() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
@@ -34,7 +43,8 @@ class Announce(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == 5:
             (OUT / f"pid.{hvd.rank()}").write_text(str(os.getpid()))
-        time.sleep(0.01)
+        # The victim is slow where it is to be killed while it is asked for gradients.
+        time.sleep(2.0 if "quorum" in sys.argv and hvd.rank() == 1 and batch > 5 else 0.01)
 
 
 def fit(model: Any) -> None:
@@ -76,14 +86,16 @@ def compiled_loop(model: Any) -> None:
 def main() -> None:
     # The Gloo launcher ends the survivors with SIGTERM at once; they shall have their say first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    hvd.init()
-    layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
-    model = keras.Sequential(layers)
-    overlapped = "overlap" in sys.argv
-    transport = trepak.Geryon() if overlapped else None
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), transport=transport)
+    sets = [hvd.ProcessSet([0, 1]), hvd.ProcessSet([2])] if "groups" in sys.argv else None
+    hvd.init(process_sets=sets)
+    way = sys.argv[2] if len(sys.argv) > 2 else "horovod"
+    # Large where rounds and pushes are to take most of the time.
+    hidden = 8 if way in ("horovod", "overlap", "quorum") else 1024
+    middle = [keras.layers.Dense(hidden, activation="tanh") for _ in range(2)]
+    model = keras.Sequential([keras.Input((6,)), *middle, keras.layers.Dense(3)])
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **WAYS[way]())
     model.compile(optimizer, loss="mse", jit_compile=False)
-    if overlapped:
+    if way == "overlap":
         trepak.overlap(model)
     caught = {}
     try:

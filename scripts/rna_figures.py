@@ -1,0 +1,70 @@
+"""The thesis' figures, from what `trepak bench rna` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trepak.scripts import rna_probes
+from trepak.scripts.bench_report import Report
+from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.rna_report import GAINS
+
+_WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
+_COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
+_CHOICES = (1, 2, 3, 4, 8)
+_ROUNDS = 100
+
+_Rows = Sequence[Mapping[str, Any]]
+
+
+def draw(report: Report, figure: Any) -> None:
+    """Draws losses over time (Figure 5.4), gains (5.3, 5.5), throughput (5.6), probes (5.7)."""
+    trainings = [row for row in report.rows if row["kind"] == "trainings"]
+    names = list(dict.fromkeys(row["case"] for row in trainings))
+    figure.set_size_inches(4.2 * max(3, len(names)), 8)
+    losses = figure.subplots(2, max(3, len(names)))
+    for axes, name in zip(losses[0], names, strict=False):
+        _losses(axes, [row for row in trainings if row["case"] == name], name)
+    gains = [row for row in report.rows if row["kind"] == GAINS]
+    _bars(losses[1][0], gains, "time_to_loss", "time to the target, gain over Horovod")
+    _bars(losses[1][1], gains, "gradients_per_s", "gradients per second, gain over Horovod")
+    _probes(losses[1][2])
+    for axes in [*losses[0][len(names) :], *losses[1][3:]]:
+        axes.set_axis_off()
+
+
+def _losses(axes: Any, rows: _Rows, title: str) -> None:
+    for way in _WAYS:
+        for number, row in enumerate(row for row in rows if row["way"] == way):
+            seconds, losses, _ = zip(*row["curve"], strict=True)
+            label = None if number else way
+            axes.plot(seconds, losses, color=_COLOURS[way], linewidth=0.8, label=label)
+    axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
+    axes.set_yscale("log")
+    axes.set(xlabel="seconds", ylabel="held-out loss", title=title)
+    axes.legend(fontsize="x-small")
+
+
+def _bars(axes: Any, gains: _Rows, figure: str, title: str) -> None:
+    names = list(dict.fromkeys(row["case"] for row in gains))
+    ways = [way for way in _WAYS if any(row["way"] == way for row in gains)]
+    width = 0.8 / max(1, len(ways))
+    for number, way in enumerate(ways):
+        of = {row["case"]: row[figure] for row in gains if row["way"] == way}
+        places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(names))]
+        values = [of.get(name, 0.0) for name in names]
+        axes.bar(places, values, width, color=_COLOURS[way], label=way)
+    bounds = {row["case"]: row["bound"] for row in gains}
+    for place, name in enumerate(names):
+        axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
+    axes.set_xticks(range(len(names)), names, fontsize="small")
+    axes.set(title=f"{title} (line: bound)")
+    axes.legend(fontsize="x-small")
+
+
+def _probes(axes: Any) -> None:
+    times = [rna_probes.lasting_tasks(choices, _ROUNDS, seed=0) for choices in _CHOICES]
+    axes.boxplot(times, whis=(5, 95), showfliers=False)
+    axes.set_xticks(range(1, len(_CHOICES) + 1), [str(choices) for choices in _CHOICES])
+    axes.set(xlabel="choices", ylabel="response in ms", title="probes, simulated (Figure 5.7)")

@@ -1,0 +1,47 @@
+"""A rank that dies while ranks go at their own pace: the others fail soon, and say who it was."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from test_failures import LIMIT, check_survivors_of_flows, kill_one, nothing_is_left
+
+# Where the victim is when it is killed, nearly always.
+MOMENTS = {
+    "quorum": "between a probe and its answer: it computes, and a round needs its gradients",
+    "rounds": "in a round: they are large, and one follows the other",
+    "groups": "in a push of parameters to the servers, or in the pull: every round has one",
+    "pairs": "in an averaging of two replicas",
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("way", MOMENTS)
+def test_survivors_name_the_killed_rank(tmp_path: Path, way: str) -> None:
+    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=f"fit {way}", rank=1)
+    assert code != 0
+    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    check_survivors_of_flows(tmp_path, killed_at, LIMIT)
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("way", ["quorum", "groups"])
+def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
+    code, output, seconds, _ = kill_one(tmp_path, gloo=False, loop=f"fit {way}", rank=1)
+    assert code != 0
+    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    assert "process rank 1" in output, output[-3000:]
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.timeout(120)
+def test_a_rank_that_stands_still_is_named(tmp_path: Path) -> None:
+    """No wait without a deadline: here 4 seconds."""
+    env = {"TREPAK_DEADLINE_SECONDS": "4"}
+    code, _, _, stopped_at = kill_one(tmp_path, True, "fit rounds", 1, signal.SIGSTOP, env)
+    assert code != 0
+    check_survivors_of_flows(tmp_path, stopped_at, 4 + LIMIT)
+    nothing_is_left(tmp_path)
