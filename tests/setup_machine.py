@@ -18,7 +18,7 @@ echo "$*" >>{folder}/python-calls
 after() {{ while [[ $1 != "$option" ]]; do shift; done; echo "$2"; }}
 case $* in
   *version_info*) echo 3.11 ;;
-  "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m venv "*) mkdir -p "$3/bin" "$3/include" && cp "$0" "$3/bin/python" ;;
   *"pip download"*)
     option=-d; dir=$(after "$@"); gloo=$dir/horovod-0.28.1/horovod/common/gloo
     mkdir -p "$gloo" && echo 'global_ranks_.reserve(size_);' >"$gloo/gloo_controller.cc"
@@ -29,7 +29,8 @@ case $* in
     ! compgen -e HOROVOD_GPU || exit 4
     [[ ! -e {folder}/fail ]] || exit 5
     [[ ! -e {folder}/race ]] || {{
-      mkdir -p {cache}/$(<{folder}/race)/include && touch {cache}/$(<{folder}/race)/horovod-first.whl; }} ;;
+      first={cache}/$(<{folder}/race)
+      mkdir -p "$first/include" && touch "$first/horovod-first.whl"; }} ;;
   *"-v -e "*) touch {checkout}/ops/_trepak_ops.tf2.21.so ;;
 esac
 """
