@@ -34,23 +34,23 @@ class Slowed(keras.layers.Layer):
     """Passes its input on late: a step takes as long as on an uneven cluster.
 
     Attributes:
-        own: ms that the step takes anyway; float32, [].
+        times: ms that training steps are to take, one after another; the first one is skipped.
+        own: ms that a step takes without this.
     """
 
-    def __init__(self, milliseconds: Any) -> None:
-        """Makes it, without a delay yet; `milliseconds`: of training steps, one after another."""
+    def __init__(self, times: Any, own: float) -> None:
+        """Makes it; see above."""
         super().__init__()
-        self._times = tf.constant(milliseconds, tf.float32)
+        self.times, self.own = times, own
+        self._delays = tf.constant(np.maximum(times - own, 0.0), tf.float32)
         self._step = tf.Variable(0, trainable=False)
-        self.own = tf.Variable(float("inf"), trainable=False)
 
     def call(self, x: Any, training: bool = False) -> Any:
         """Returns x."""
         if not training:
             return x
         number = self._step.assign_add(1)
-        rest = tf.maximum(self._times[number % _DRAWN] - self.own, 0.0)
-        return emulated_compute(x, rest, 0.0, label="a step")
+        return emulated_compute(x, self._delays[number % _DRAWN], 0.0, label="a step")
 
 
 class Clock(keras.callbacks.Callback):
@@ -93,69 +93,59 @@ class Worker:
     """Trains a case's task."""
 
     def __init__(self, case: Case, spec: dict[str, Any]) -> None:
-        """Prepares; nothing is built before it is needed."""
+        """Prepares; a collective call."""
         self._case = case
         self._spec = spec
         self._task: Task = task(case.task)
+        step_probe.enable()
+        # What a network takes that waits like the baseline's; all ways of training get the same.
+        take_step_times()
+        slowed = Slowed(self._draw(0), own=0.0)
+        Training(self, HOROVOD, 0, slowed).warm_up()
+        times = take_step_times()[1:]  # without the step that compiles
+        drawn = slowed.times[2 : 2 + len(times)]
+        beyond = [1000 * (t.ready - t.begin) - ms for t, ms in zip(times, drawn, strict=True)]
+        everyone = trepak.allgather_object(float(np.median(beyond)))
+        self.own = max(0.0, float(np.mean(everyone)))
+
+    @property
+    def case(self) -> Case:
+        """What is measured."""
+        return self._case
+
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self._task
+
+    def _draw(self, seed: int) -> Any:
+        rank = hvd.rank()
+        return self._case.ranks[rank].draw(np.random.default_rng([seed, rank]), _DRAWN)
 
     def train(self, way: str, seed: int) -> dict[str, Any]:
         """Trains once, from new weights; a collective call.
 
         Returns:
             The curve (seconds of training, held-out loss and accuracy after each epoch), steps,
-            seconds in which this rank computed, gradients that were used, shares of idle and stolen
-            CPU.
+            seconds in which this rank computed and in which it copied gradients, ms that the
+            network itself takes per step, what RNA counted, shares of idle and stolen CPU.
         """
-        rank, size = hvd.rank(), hvd.size()
-        keras.utils.set_random_seed(1000 * seed)
-        slowed = Slowed(self._case.ranks[rank].draw(np.random.default_rng([seed, rank]), _DRAWN))
-        model = self._model(slowed)
-        optimizer = hvd.DistributedOptimizer(
-            keras.optimizers.SGD(0.0, momentum=0.9), sync=sync_of(way, self._case, seed)
-        )
-        model.compile(
-            optimizer,
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-            jit_compile=False,
-        )
-        shard = tuple(part[rank::size] for part in self._task.train)
-        data = tf.data.Dataset.from_tensor_slices(shard).shuffle(4096, seed=seed).repeat()
-        data = data.batch(self._case.batch)
-
-        def fit(steps: int, epochs: int, *callbacks: Any) -> None:
-            samples = steps * self._case.batch * size
-            own_pace = way != HOROVOD
-            model.fit(
-                trepak.global_epochs(data, samples) if own_pace else data,
-                epochs=epochs,
-                steps_per_epoch=None if own_pace else steps,
-                validation_data=self._task.test,
-                validation_batch_size=len(self._task.test[0]),
-                callbacks=[
-                    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-                    hvd.callbacks.MetricAverageCallback(),
-                    *callbacks,
-                ],
-                verbose=0,
-            )
-
-        step_probe.enable()
-        fit(_WARM_UP, 1)  # compiles; with no learning rate, nothing is learnt
-        computed = [one.ready - one.begin for one in take_step_times()[1:]]
-        slowed.own.assign(1000 * float(np.median(computed)))
+        training = Training(self, way, seed, Slowed(self._draw(seed), self.own))
+        training.warm_up()
+        optimizer = training.optimizer
         optimizer.learning_rate = self._case.rate
+        copied = _copied(optimizer)
+        take_step_times()
         clock, idle = Clock(), IdleWatch()
         patience = self._spec["patience"]
         early = [keras.callbacks.EarlyStopping(patience=patience)] if patience else []
-        copied = _copied(optimizer)
-        fit(self._spec["epoch_steps"], self._spec["epochs"], clock, *early)
+        training.fit(self._spec["epoch_steps"], self._spec["epochs"], clock, *early)
         times = take_step_times()
         outcome = {
             "curve": clock.losses,
             "steps": len(times),
             "computed_s": _computed(times, clock.spans),
-            "own_ms": float(slowed.own.numpy()),
+            "own_ms": self.own,
             "rounds": _rounds(optimizer),
             "copied_s": _copied(optimizer) - copied,
             "idle": idle.share(),
@@ -164,10 +154,52 @@ class Worker:
         hvd.barrier()
         return outcome
 
-    def _model(self, slowed: Slowed) -> keras.Model:
-        inner = self._task.build()
+
+class Training:
+    """One training: a new network and its optimizer, by one way."""
+
+    def __init__(self, worker: Worker, way: str, seed: int, slowed: Slowed) -> None:
+        """Makes them; the learning rate is 0."""
+        keras.utils.set_random_seed(1000 * seed)
+        self._worker = worker
+        self._own_pace = way != HOROVOD
+        inner = worker.task.build()
         x = keras.Input(inner.inputs[0].shape[1:], dtype=inner.inputs[0].dtype)
-        return keras.Model(x, inner(slowed(x)))
+        self._model = keras.Model(x, inner(slowed(x)))
+        self.optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(0.0, momentum=0.9), sync=sync_of(way, worker.case, seed)
+        )
+        self._model.compile(
+            self.optimizer,
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=False,
+        )
+        shard = tuple(part[hvd.rank() :: hvd.size()] for part in worker.task.train)
+        data = tf.data.Dataset.from_tensor_slices(shard).shuffle(4096, seed=seed).repeat()
+        self._data = data.batch(worker.case.batch)
+
+    def warm_up(self) -> None:
+        """Compiles, and takes a few steps that learn nothing."""
+        self.fit(_WARM_UP, 1)
+
+    def fit(self, steps: int, epochs: int, *callbacks: Any) -> None:
+        """Trains; `steps`: of an epoch, of each rank on average."""
+        worker = self._worker
+        samples = steps * worker.case.batch * hvd.size()
+        self._model.fit(
+            trepak.global_epochs(self._data, samples) if self._own_pace else self._data,
+            epochs=epochs,
+            steps_per_epoch=None if self._own_pace else steps,
+            validation_data=worker.task.test,
+            validation_batch_size=len(worker.task.test[0]),
+            callbacks=[
+                hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                hvd.callbacks.MetricAverageCallback(),
+                *callbacks,
+            ],
+            verbose=0,
+        )
 
 
 def _computed(times: Sequence[StepTimes], spans: Sequence[tuple[float, float]]) -> float:

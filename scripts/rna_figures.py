@@ -8,7 +8,7 @@ from typing import Any
 from trepak.scripts import rna_probes
 from trepak.scripts.bench_report import Report
 from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
-from trepak.scripts.rna_report import GAINS
+from trepak.scripts.rna_report import CURVES, GAINS
 
 _WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
 _COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
@@ -20,17 +20,17 @@ _Rows = Sequence[Mapping[str, Any]]
 
 def draw(report: Report, figure: Any) -> None:
     """Draws losses over time (Figure 5.4), gains (5.3, 5.5), throughput (5.6), probes (5.7)."""
-    trainings = [row for row in report.rows if row["kind"] == "trainings"]
-    names = list(dict.fromkeys(row["case"] for row in trainings))
+    curves = [row for row in report.rows if row["kind"] == CURVES]
+    names = list(dict.fromkeys(row["case"] for row in curves))
     figure.set_size_inches(4.2 * max(3, len(names)), 8)
-    losses = figure.subplots(2, max(3, len(names)))
-    for axes, name in zip(losses[0], names, strict=False):
-        _losses(axes, [row for row in trainings if row["case"] == name], name)
+    grid = figure.subplots(2, max(3, len(names)))
+    for axes, name in zip(grid[0], names, strict=False):
+        _losses(axes, [row for row in curves if row["case"] == name], name)
     gains = [row for row in report.rows if row["kind"] == GAINS]
-    _bars(losses[1][0], gains, "time_to_loss", "time to the target, gain over Horovod")
-    _bars(losses[1][1], gains, "gradients_per_s", "gradients per second, gain over Horovod")
-    _probes(losses[1][2])
-    for axes in [*losses[0][len(names) :], *losses[1][3:]]:
+    _bars(grid[1][0], gains, "time_to_loss", "time to the target, gain over Horovod")
+    _bars(grid[1][1], gains, "gradients_per_s", "gradients per second, gain over Horovod")
+    _probes(grid[1][2])
+    for axes in [*grid[0][len(names) :], *grid[1][3:]]:
         axes.set_axis_off()
 
 
@@ -51,7 +51,7 @@ def _bars(axes: Any, gains: _Rows, figure: str, title: str) -> None:
     ways = [way for way in _WAYS if any(row["way"] == way for row in gains)]
     width = 0.8 / max(1, len(ways))
     for number, way in enumerate(ways):
-        of = {row["case"]: row[figure] for row in gains if row["way"] == way}
+        of = {row["case"]: row[figure] or 0.0 for row in gains if row["way"] == way}
         places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(names))]
         values = [of.get(name, 0.0) for name in names]
         axes.bar(places, values, width, color=_COLOURS[way], label=way)

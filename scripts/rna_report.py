@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from trepak.scripts import rna_probes
 from trepak.scripts.bench_report import Claim, Report
@@ -13,7 +13,10 @@ from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case
 
 _PROBES = 10_000  # simulated rounds
 
+# Kinds of rows.
 GAINS = "gain over Horovod, median of the seeds"
+TRAININGS = "trainings"
+CURVES = "seconds, held-out loss and accuracy after each epoch"
 
 # Gains over Horovod that the thesis reports (5.6.1, 5.6.3).
 _THESIS = {
@@ -26,6 +29,20 @@ _THESIS = {
     ("vgg", RNA): 1.4,
 }
 
+_THESIS_CLAIMS = {
+    "rna.time_to_loss_vs_horovod": 1.7,
+    "rna.time_to_loss_lstm_vs_horovod": 1.6,
+    "rna.time_to_loss_transformer_vs_horovod": 2.2,
+    "rna.time_to_loss_vgg_vs_horovod": 1.4,
+    "rna.time_to_loss_vs_eager_sgd": 1.3,
+    "rna.time_to_loss_vs_adpsgd_at_equal_accuracy": 1.3,
+    "rna_hierarchical.time_to_loss_mixed_vs_horovod": 1.8,
+    "rna.accuracy_gap": -0.2,
+    "rna.copy_share": 0.062,
+    "rna.probe_speedup": 2.4,
+}
+
+Row = Mapping[str, Any]
 Run = Mapping[str, Any]  # see `bench_rna_worker`
 Curve = Sequence[Sequence[float]]
 
@@ -64,76 +81,86 @@ def best_accuracy(curve: Curve) -> float:
 
 def row_of(case: Case, run: Run) -> dict[str, Any]:
     """Returns one training as a row."""
-    curve = run["ranks"][0]["curve"]
-    seconds = curve[-1][0]
     ranks = run["ranks"]
-    steps = sum(rank["steps"] for rank in ranks)
+    curve: Curve = ranks[0]["curve"]
+    seconds = curve[-1][0]
     rounds = ranks[0]["rounds"]
-    count = max(1, rounds.get("rounds", 0))
+    steps = sum(rank["steps"] for rank in ranks)
+    contributed = sum(rank["rounds"].get("contributed", 0) for rank in ranks)
+    staleness = sum(rank["rounds"].get("staleness", 0) for rank in ranks)
     return {
-        "kind": "trainings",
+        "kind": TRAININGS,
         "case": case.name,
         "way": run["way"],
         "seed": run["seed"],
-        "target": case.target,
         "seconds_to_loss": seconds_to(curve, case.target),
         "best_loss": min(loss for _, loss, _ in curve),
         "accuracy": best_accuracy(curve),
-        "curve": curve,
         "epochs": len(curve),
         "seconds": seconds,
+        "steps": steps,
         "gradients_per_s": steps / seconds,
         "utilisation": sum(rank["computed_s"] for rank in ranks) / seconds / len(ranks),
         "rounds_per_s": rounds.get("rounds", 0) / seconds,
-        "contributors": rounds.get("contributors", 0) / count,
-        "staleness": sum(rank["rounds"].get("staleness", 0) for rank in ranks)
-        / max(1, sum(rank["rounds"].get("contributed", 0) for rank in ranks)),
+        "contributors": rounds.get("contributors", 0) / max(1, rounds.get("rounds", 0)),
+        "staleness": staleness / max(1, contributed),
         "dropped": sum(rank["rounds"].get("dropped", 0) for rank in ranks),
         "copy_share": statistics.mean(rank["copied_s"] for rank in ranks) / seconds,
-        "own_ms": statistics.mean(rank["own_ms"] for rank in ranks),
+        "own_ms": ranks[0]["own_ms"],
         "cpu_idle": ranks[0]["idle"],
         "cpu_stolen": ranks[0]["stolen"],
     }
 
 
-def compare(
-    rows: Sequence[Mapping[str, Any]], case: str, way: str, over: str, how: Callable[..., float]
-) -> float:
-    """Returns the median over the seeds of what compares a way's row with another's, or nan.
+def curve_of(case: Case, run: Run) -> dict[str, Any]:
+    """Returns one training's curve as a row."""
+    return {
+        "kind": CURVES,
+        "case": case.name,
+        "way": run["way"],
+        "seed": run["seed"],
+        "target": case.target,
+        "curve": run["ranks"][0]["curve"],
+    }
 
-    It is nan, so that no claim is met, if a seed has no such row, or one without the figure.
+
+def sooner(ours: Row, theirs: Row) -> float:
+    """Returns how many times as long the others take to the target.
+
+    Whoever has not reached it has gained nothing by it. Others who have not are taken to reach it
+    when their training ends, which is sooner than they would.
     """
-    of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case}
-    seeds = [seed for name, seed in of if name == way]
-    try:
-        return statistics.median([how(of[way, seed], of[over, seed]) for seed in seeds])
-    except (KeyError, TypeError, statistics.StatisticsError):
-        return float("nan")
+    if ours["seconds_to_loss"] is None:
+        return 0.0
+    return float((theirs["seconds_to_loss"] or theirs["seconds"]) / ours["seconds_to_loss"])
 
 
-def sooner(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
-    """Returns how many times as long the others take to the target."""
-    return float(theirs["seconds_to_loss"] / ours["seconds_to_loss"])
-
-
-def sooner_at_equal_accuracy(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
-    """Returns how many times as long the others take to the accuracy that both reach."""
-    accuracy = min(ours["accuracy"], theirs["accuracy"])
-    then = [seconds_until(one["curve"], accuracy) for one in (theirs, ours)]
-    return float(then[0] / then[1])
-
-
-def faster(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+def faster(ours: Row, theirs: Row) -> float:
     """Returns how many times as many gradients are computed per second."""
     return float(ours["gradients_per_s"] / theirs["gradients_per_s"])
 
 
-def less_accurate(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+def less_accurate(ours: Row, theirs: Row) -> float:
     """Returns by how many points the others are more accurate."""
     return float(100 * (theirs["accuracy"] - ours["accuracy"]))
 
 
-def gains(cases: Sequence[Case], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def sooner_at_equal_accuracy(ours: Row, theirs: Row) -> float:
+    """Returns how many times as long the others take to the accuracy that both reach; of curves."""
+    accuracy = min(best_accuracy(one["curve"]) for one in (ours, theirs))
+    return seconds_until(theirs["curve"], accuracy) / seconds_until(ours["curve"], accuracy)
+
+
+def compare(
+    rows: Sequence[Row], case: str, way: str, over: str, how: Callable[[Row, Row], float]
+) -> float | None:
+    """Returns the median over the seeds of what compares two ways; None if they were not run."""
+    of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case}
+    seeds = [seed for name, seed in of if name == way and (over, seed) in of]
+    return statistics.median(how(of[way, s], of[over, s]) for s in seeds) if seeds else None
+
+
+def gains(cases: Sequence[Case], rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Returns a row for each case and way: its gains over Horovod, and the most there could be."""
     found = []
     for case in cases:
@@ -146,8 +173,8 @@ def gains(cases: Sequence[Case], rows: Sequence[Mapping[str, Any]]) -> list[dict
                     "way": way,
                     "bound": case.bound(),
                     "time_to_loss": to_loss,
+                    "fraction_of_bound": None if to_loss is None else to_loss / case.bound(),
                     "gradients_per_s": compare(rows, case.name, way, HOROVOD, faster),
-                    "fraction_of_bound": to_loss / case.bound(),
                     "accuracy_gap": compare(rows, case.name, way, HOROVOD, less_accurate),
                     "thesis": _THESIS.get((case.name, way)),
                 }
@@ -155,53 +182,50 @@ def gains(cases: Sequence[Case], rows: Sequence[Mapping[str, Any]]) -> list[dict
     return found
 
 
-def claims_of(
-    found: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
-) -> dict[str, Claim]:
-    """Returns what the bench claims."""
+def claims_of(found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]) -> dict[str, Claim]:
+    """Returns what the bench claims of what was run."""
     of = {(row["case"], row["way"]): row for row in found}
-    nothing: Mapping[str, float] = {}
+    claims: dict[str, Claim] = {}
 
-    def gained(figure: str, case: str = "resnet", way: str = RNA) -> float:
-        return float(of.get((case, way), nothing).get(figure, float("nan")))
+    def claim(
+        name: str,
+        value: float | None,
+        target: float,
+        better: Literal["higher", "lower"] = "higher",
+        unit: str = "x",
+    ) -> None:
+        if value is not None:
+            paper = _THESIS_CLAIMS.get(name)
+            claims[name] = Claim(value, unit, target, better, paper, emulated=True)
 
-    def claim(value: float, target: float, unit: str = "x", thesis: float | None = None) -> Claim:
-        return Claim(value, unit, target, "higher", thesis, emulated=True)
+    def gained(figure: str, case: str = "resnet", way: str = RNA) -> float | None:
+        value: float | None = of[case, way][figure] if (case, way) in of else None
+        return value
 
-    def ours(figure: str, case: str = "resnet") -> float:
-        values = [r[figure] for r in rows if r["case"] == case and r["way"] == RNA]
-        return statistics.median(values) if values else float("nan")
+    def ours(figure: str) -> float | None:
+        values = [r[figure] for r in rows if r["case"] == "resnet" and r["way"] == RNA]
+        return statistics.median(values) if values else None
 
-    return {
-        "rna.fraction_of_bound": claim(gained("fraction_of_bound"), 0.9, "share"),
-        "rna.time_to_loss_vs_horovod": claim(gained("time_to_loss"), 1.6, thesis=1.7),
-        "rna.gradients_per_second_vs_horovod": claim(gained("gradients_per_s"), 1.6),
-        "rna.time_to_loss_lstm_vs_horovod": claim(gained("time_to_loss", "lstm"), 1.7, thesis=1.6),
-        "rna.time_to_loss_transformer_vs_horovod": claim(
-            gained("time_to_loss", "transformer"), 0.0, thesis=2.2
-        ),
-        "rna.time_to_loss_vgg_vs_horovod": claim(gained("time_to_loss", "vgg"), 0.0, thesis=1.4),
-        "rna.time_to_loss_vs_eager_sgd": claim(
-            compare(rows, "resnet", RNA, EAGER, sooner), 1.15, thesis=1.3
-        ),
-        "rna.time_to_loss_vs_adpsgd_at_equal_accuracy": claim(
-            compare(rows, "resnet", RNA, ADPSGD, sooner_at_equal_accuracy), 0.0, thesis=1.3
-        ),
-        "rna_hierarchical.time_to_loss_mixed_vs_horovod": claim(
-            gained("time_to_loss", "mixed", GROUPED), 1.8, thesis=1.8
-        ),
-        "rna.accuracy_gap": Claim(
-            gained("accuracy_gap"), "points", 0.5, "lower", paper=-0.2, emulated=True
-        ),
-        "rna.worker_utilisation": claim(ours("utilisation"), 0.95, "share"),
-        "rna.overhead_even": Claim(
-            1 / gained("gradients_per_s", "even"), "x", 1.05, "lower", emulated=True
-        ),
-        "rna.copy_share": Claim(ours("copy_share"), "share", 1.0, "lower", 0.062, emulated=True),
-        "rna.probe_speedup": Claim(
-            rna_probes.speedup(rna_probes.lasting_tasks, _PROBES, seed=0), "x", 1.5, "higher", 2.4
-        ),
-    }
+    claim("rna.fraction_of_bound", gained("fraction_of_bound"), 0.9, unit="share")
+    claim("rna.time_to_loss_vs_horovod", gained("time_to_loss"), 1.6)
+    claim("rna.gradients_per_second_vs_horovod", gained("gradients_per_s"), 1.6)
+    claim("rna.time_to_loss_lstm_vs_horovod", gained("time_to_loss", "lstm"), 1.7)
+    for case in ("transformer", "vgg"):  # reported
+        claim(f"rna.time_to_loss_{case}_vs_horovod", gained("time_to_loss", case), 0.0)
+    eager = compare(rows, "resnet", RNA, EAGER, sooner)
+    claim("rna.time_to_loss_vs_eager_sgd", eager, 1.15)
+    pairs = compare(curves, "resnet", RNA, ADPSGD, sooner_at_equal_accuracy)
+    claim("rna.time_to_loss_vs_adpsgd_at_equal_accuracy", pairs, 0.0)  # reported
+    mixed = gained("time_to_loss", "mixed", GROUPED)
+    claim("rna_hierarchical.time_to_loss_mixed_vs_horovod", mixed, 1.8)
+    claim("rna.accuracy_gap", gained("accuracy_gap"), 0.5, "lower", "points")
+    claim("rna.worker_utilisation", ours("utilisation"), 0.95, unit="share")
+    even = gained("gradients_per_s", "even")
+    claim("rna.overhead_even", None if even is None else 1 / even, 1.05, "lower")
+    claim("rna.copy_share", ours("copy_share"), 1.0, "lower", "share")  # reported
+    probes = rna_probes.speedup(rna_probes.lasting_tasks, _PROBES, seed=0)
+    claim("rna.probe_speedup", probes, 1.5)
+    return claims
 
 
 def summarize(
@@ -209,12 +233,13 @@ def summarize(
 ) -> Report:
     """Returns the report."""
     rows = [row_of(case, run) for case, runs in measured for run in runs]
+    curves = [curve_of(case, run) for case, runs in measured for run in runs]
     found = gains([case for case, _ in measured], rows)
-    idle = [row["cpu_idle"] for row in rows]
     return Report(
         "rna",
-        claims_of(found, rows),
-        [*found, *rows],
+        claims_of(found, rows, curves),
+        [*found, *rows, *curves],
         environment,
-        idle_share=min(idle, default=None),
+        unprinted=(CURVES,),
+        idle_share=min((row["cpu_idle"] for row in rows), default=None),
     )

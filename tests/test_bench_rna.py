@@ -1,0 +1,118 @@
+"""What `trepak bench rna` makes of its measurements."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from trepak.scripts import rna_figures, rna_report
+from trepak.scripts.bench_report import Options
+from trepak.scripts.bench_rna import plan
+from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, cases, videos
+
+# After each epoch: seconds, loss, accuracy.
+CURVE = [(10.0, 1.6, 0.5), (20.0, 0.8, 0.8), (30.0, 0.2, 0.9), (40.0, 0.3, 0.88)]
+
+
+def run(way: str, seed: int, pace: float, least: float = 0.2) -> dict[str, Any]:
+    """Returns a training that takes `pace` times as long as CURVE."""
+    curve = [(pace * seconds, max(loss, least), accuracy) for seconds, loss, accuracy in CURVE]
+    rank = {
+        "curve": curve,
+        "steps": 100,
+        "computed_s": 30.0 * pace,
+        "copied_s": 0.4,
+        "own_ms": 5.0,
+        "rounds": {} if way == HOROVOD else {"rounds": 50, "contributors": 150, "contributed": 40},
+        "idle": 0.5,
+        "stolen": 0.0,
+    }
+    return {"way": way, "seed": seed, "ranks": [rank] * 8}
+
+
+def report_of(paces: dict[str, float], least: float = 0.2) -> Any:
+    measured = []
+    for case in cases(8):
+        runs = [
+            run(way, seed, pace, least if way == RNA else 0.2)
+            for seed in range(3)
+            for way, pace in paces.items()
+        ]
+        measured.append((case, runs))
+    return rna_report.summarize(measured, {})
+
+
+PACES = {HOROVOD: 2.0, RNA: 1.0, EAGER: 1.5, ADPSGD: 1.25, GROUPED: 0.8}
+
+
+def test_claims_are_ratios_of_times() -> None:
+    report = report_of(PACES)
+    claims = {name: claim.value for name, claim in report.claims.items()}
+    assert claims["rna.time_to_loss_vs_horovod"] == pytest.approx(2.0)
+    assert claims["rna.fraction_of_bound"] == pytest.approx(2.0 / cases(8)[0].bound())
+    assert claims["rna.gradients_per_second_vs_horovod"] == pytest.approx(2.0)
+    assert claims["rna.time_to_loss_vs_eager_sgd"] == pytest.approx(1.5)
+    assert claims["rna.time_to_loss_vs_adpsgd_at_equal_accuracy"] == pytest.approx(1.25)
+    assert claims["rna_hierarchical.time_to_loss_mixed_vs_horovod"] == pytest.approx(2.5)
+    assert claims["rna.overhead_even"] == pytest.approx(0.5)
+    assert claims["rna.worker_utilisation"] == pytest.approx(0.75)
+    assert claims["rna.copy_share"] == pytest.approx(0.01)
+    assert claims["rna.accuracy_gap"] == 0.0
+    assert claims["rna.probe_speedup"] > 1.5
+    json.loads(report.to_json())
+
+
+def test_who_never_reaches_the_target_has_gained_nothing() -> None:
+    report = report_of(PACES, least=2.0)
+    assert report.claims["rna.time_to_loss_vs_horovod"].value == 0.0
+    assert "rna.fraction_of_bound" in report.missed()
+    json.loads(report.to_json())
+
+
+def test_ways_that_were_not_run_are_not_claimed() -> None:
+    report = report_of({HOROVOD: 2.0, RNA: 1.0})
+    assert "rna.time_to_loss_vs_eager_sgd" not in report.claims
+    rna_figures.draw(report, Figure())
+
+
+def test_figures_are_drawn_of_every_case() -> None:
+    figure = Figure()
+    rna_figures.draw(report_of(PACES), figure)
+    titles = {axes.get_title() for axes in figure.axes}
+    assert {case.name for case in cases(8)} <= titles
+
+
+def test_targets_are_met_between_epochs() -> None:
+    assert rna_report.seconds_to(CURVE, 1.6) == 10.0
+    assert rna_report.seconds_to(CURVE, 0.4) == pytest.approx(25.0)  # half way from 0.8 to 0.2
+    assert rna_report.seconds_to(CURVE, 0.1) is None
+    assert rna_report.seconds_until(CURVE, 0.85) == pytest.approx(25.0)
+
+
+def test_bounds_follow_from_the_delays() -> None:
+    """(c + E[max of n delays] + x) / (c + E[delay])."""
+    resnet = cases(8)[0]
+    most = 500 * 8 / 9  # of 8 uniform delays
+    assert resnet.bound() == pytest.approx((100 + most + 100) / (100 + 250), rel=0.01)
+    assert resnet.bound(exchange_ms=0.0) == pytest.approx((100 + most) / 350, rel=0.01)
+
+
+def test_videos_take_as_long_as_in_the_thesis() -> None:
+    import numpy as np
+
+    times = videos(np.random.default_rng(0), 200_000) * 1219 / 350
+    assert times.min() >= 156 and times.max() <= 8000
+    assert times.mean() == pytest.approx(1219, rel=0.03)
+    assert times.std() == pytest.approx(760, rel=0.06)
+
+
+def test_the_bench_is_planned_with_five_seeds_and_a_patience_of_ten() -> None:
+    plans = plan(Options())
+    assert all(len(one.seeds) == 5 and one.patience == 10 for one in plans)
+    assert {"resnet", "mixed", "lstm", "transformer", "vgg", "even"} == {p.case.name for p in plans}
+    assert {HOROVOD, RNA, EAGER, ADPSGD} == set(plans[0].ways)
+    quick = plan(Options(quick=True))
+    assert len(quick) == 1 and len(quick[0].case.ranks) == 2
