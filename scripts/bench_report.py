@@ -127,7 +127,7 @@ class Surroundings:
             "system": platform.platform(),
             "versions": _versions(),
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "commit": _commit(),
+            "commit": commit(),
             "launcher": launcher,
             "load_average_before": round(self._load, 2),
             "load_average_after": round(os.getloadavg()[0], 2),
@@ -155,7 +155,7 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Returns the commit of the checkout that runs, "-dirty" if it was changed; None without one.
 
     An installed copy lies in a folder of its own, which may be in someone else's checkout.

@@ -134,7 +134,7 @@ class Worker:
         training.warm_up()
         optimizer = training.optimizer
         optimizer.learning_rate = self._case.rate
-        copied = _copied(optimizer)
+        copied, rounds = _copied(optimizer), _rounds(optimizer)
         take_step_times()
         clock, idle = Clock(), IdleWatch()
         patience = self._spec["patience"]
@@ -146,7 +146,7 @@ class Worker:
             "steps": len(times),
             "computed_s": _computed(times, clock.spans),
             "own_ms": self.own,
-            "rounds": _rounds(optimizer),
+            "rounds": {name: count - rounds[name] for name, count in _rounds(optimizer).items()},
             "copied_s": _copied(optimizer) - copied,
             "idle": idle.share(),
             "stolen": idle.stolen(),
@@ -242,7 +242,9 @@ def main() -> None:
             everyone = trepak.allgather_object(mine)
             runs.append({"way": way, "seed": seed, "ranks": everyone})
             if hvd.rank() == 0:  # after each, so that what comes later can't lose it
-                options.output.write_text(json.dumps(runs))
+                part = options.output.with_suffix(".part")
+                part.write_text(json.dumps(runs))
+                part.replace(options.output)
                 last = mine["curve"][-1]
                 print(f"{way}, seed {seed}: {last[0]:.1f} s, loss {last[1]:.4f}", flush=True)
     hvd.shutdown()

@@ -37,10 +37,11 @@ def draw(report: Report, figure: Any) -> None:
 def _losses(axes: Any, rows: _Rows, title: str) -> None:
     for way in _WAYS:
         for number, row in enumerate(row for row in rows if row["way"] == way):
-            seconds, losses, _ = zip(*row["curve"], strict=True)
+            seconds, losses, _ = zip(*row["curve"], strict=True)  # no line where a loss is None
             label = None if number else way
             axes.plot(seconds, losses, color=_COLOURS[way], linewidth=0.8, label=label)
-    axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
+    if rows[0]["target"]:
+        axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
     axes.set_yscale("log")
     axes.set(xlabel="seconds", ylabel="held-out loss", title=title)
     axes.legend(fontsize="x-small")

@@ -195,9 +195,9 @@ mend_horovod() {
       }'
 }
 
-# mend FILE PATTERN REPLACEMENT: as sed knows them; fails if there is no such line.
+# mend FILE PATTERN REPLACEMENT: as sed knows them; fails unless there is one such line.
 mend() {
-  grep -q "$2" "$1" || { echo "$1 has no '$2' to mend" >&2 && return 1; }
+  [[ $(grep -c "$2" "$1") == 1 ]] || { echo "$1 has not one '$2' to mend" >&2 && return 1; }
   sed -i "s/$2/${3//$'\n'/\\n}/" "$1"
 }
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
-from trepak.scripts import rna_figures, rna_report
+from trepak.scripts import bench_rna, rna_figures, rna_report
 from trepak.scripts.bench_report import Options
-from trepak.scripts.bench_rna import plan
+from trepak.scripts.bench_rna import Keeper, Plan, plan
+from trepak.scripts.launcher import JobError
 from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, cases, videos
 
 # After each epoch: seconds, loss, accuracy.
@@ -72,6 +74,19 @@ def test_who_never_reaches_the_target_has_gained_nothing() -> None:
     json.loads(report.to_json())
 
 
+def test_trainings_that_went_astray_are_reported() -> None:
+    measured = []
+    for case in cases(8):
+        astray = run(RNA, 0, 1.0)
+        for rank in astray["ranks"]:
+            rank["curve"] = [(10.0, float("nan"), 0.0), (20.0, float("inf"), 0.0)]
+        measured.append((case, [run(HOROVOD, 0, 2.0), astray]))
+    report = rna_report.summarize(measured, {})
+    assert report.claims["rna.time_to_loss_vs_horovod"].value == 0.0
+    json.loads(report.to_json())
+    rna_figures.draw(report, Figure())
+
+
 def test_ways_that_were_not_run_are_not_claimed() -> None:
     report = report_of({HOROVOD: 2.0, RNA: 1.0})
     assert "rna.time_to_loss_vs_eager_sgd" not in report.claims
@@ -107,6 +122,30 @@ def test_videos_take_as_long_as_in_the_thesis() -> None:
     assert times.min() >= 156 and times.max() <= 8000
     assert times.mean() == pytest.approx(1219, rel=0.03)
     assert times.std() == pytest.approx(760, rel=0.06)
+
+
+def test_an_interrupted_bench_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_ = Plan(cases(8)[0], [HOROVOD, RNA], range(3), epochs=6, patience=10)
+    asked = []
+
+    def broken(plan: Plan, output: Path) -> None:
+        asked.append(list(plan.seeds))
+        seed = plan.seeds[0]
+        runs = [run(way, seed, 1.0) for way in plan.ways] + [run(RNA, seed + 1, 1.0)]
+        output.write_text(json.dumps(runs))
+        raise JobError("the machine was needed")
+
+    monkeypatch.setattr(bench_rna, "run_plan", broken)
+    for rest in ([0, 1, 2], [1, 2], [2]):
+        keeper = Keeper(plan_, tmp_path)
+        with pytest.raises(JobError):
+            keeper.run_the_rest()
+        assert asked[-1] == rest
+    keeper = Keeper(plan_, tmp_path)
+    keeper.run_the_rest()  # nothing is left to measure
+    assert sorted((one["way"], one["seed"]) for one in keeper.runs) == [
+        (way, seed) for way in (HOROVOD, RNA) for seed in range(3)
+    ]
 
 
 def test_the_bench_is_planned_with_five_seeds_and_a_patience_of_ten() -> None:

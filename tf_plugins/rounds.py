@@ -153,12 +153,12 @@ class Rounds(Pace):
     def _apply_one(self, optimizer: Any) -> native.RnaRound:
         """Reads a round and applies it."""
         read = native.read_round(self.stream, self._dtype, self._shapes())
+        self._progress.assign_add(tf.cast(read.share, tf.float64))
         self._apply(optimizer, read)
         return read
 
     def _apply(self, optimizer: Any, read: native.RnaRound) -> None:
         def apply() -> None:
-            self._progress.assign_add(tf.cast(read.share, tf.float64))
             with self._at_rate(read.rate * read.share if self._scales_rate else read.rate):
                 optimizer._apply_plainly(self._means(read), self._variables)
 
