@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import keras
@@ -11,11 +10,10 @@ import tensorflow as tf
 from exactness import dense_model
 from harness import case
 from rna import (
-    batch,
     check_equal_on_all_ranks,
+    check_that_nobody_waits,
     constant_trainer,
     fit_in_global_epochs,
-    trainer,
 )
 
 import trepak
@@ -72,20 +70,4 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
 
 @case
 def nobody_waits_for_a_slow_rank() -> None:
-    slow = 0.3
-    keras.utils.set_random_seed(3)
-    model = dense_model()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.ADPSGD())
-    step = trainer(model, optimizer)
-    step(*batch(0))
-    hvd.barrier()
-    began = time.monotonic()
-    last = hvd.size() - 1
-    for number in range(2 if hvd.rank() == last else 30):
-        if hvd.rank() == last:
-            time.sleep(slow)
-        step(*batch(number))
-    seconds = time.monotonic() - began
-    optimizer.flush()
-    check_equal_on_all_ranks(model)
-    assert hvd.rank() == last or seconds < 30 * slow / 3, seconds
+    check_that_nobody_waits(trepak.ADPSGD())

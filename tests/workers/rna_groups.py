@@ -10,12 +10,11 @@ import numpy as np
 from exactness import dense_model
 from harness import case
 from rna import (
-    batch,
     check_equal_on_all_ranks,
+    check_that_nobody_waits,
     constant_trainer,
     expect,
     fit_in_global_epochs,
-    trainer,
 )
 
 import trepak
@@ -63,24 +62,7 @@ def groups_train_together() -> Any:
 
 @case
 def nobody_waits_for_the_slow_group() -> None:
-    slow = 0.3
-    keras.utils.set_random_seed(3)
-    model = dense_model()
-    sync = trepak.RNA(groups=GROUPS, period=2)
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=sync)
-    step = trainer(model, optimizer)
-    step(*batch(0))
-    hvd.barrier()
-    began = time.monotonic()
-    last = hvd.size() - 1
-    for number in range(2 if hvd.rank() == last else 30):
-        if hvd.rank() == last:
-            time.sleep(slow)
-        step(*batch(number))
-    seconds = time.monotonic() - began
-    optimizer.flush()
-    check_equal_on_all_ranks(model)
-    assert hvd.rank() == last or seconds < 30 * slow / 3, seconds
+    check_that_nobody_waits(trepak.RNA(groups=GROUPS, period=2))
 
 
 @case
