@@ -44,7 +44,7 @@ class Claim:
     Attributes:
         value: what was measured.
         unit: of the value; "x" for a ratio.
-        target: what the value must reach.
+        target: what the value must reach; None: it is reported, whatever it is.
         better: whether a "higher" or a "lower" value is better.
         paper: the value that the system's paper reports; None if there is no such figure.
         emulated: whether something that the figure depends on was emulated (a network, a GPU).
@@ -52,7 +52,7 @@ class Claim:
 
     value: float
     unit: str
-    target: float
+    target: float | None
     better: Literal["higher", "lower"]
     paper: float | None = None
     emulated: bool = False
@@ -60,6 +60,8 @@ class Claim:
     @property
     def met(self) -> bool:
         """Whether the value reaches the target; a value that is not a number never does."""
+        if self.target is None:
+            return True
         if self.better == "higher":
             return self.value >= self.target
         return self.value <= self.target
@@ -199,12 +201,12 @@ def print_report(report: Report, console: Console, judged: bool) -> None:
     for header in columns:
         table.add_column(header, justify="right", no_wrap=True)
     for name, claim in report.claims.items():
-        bound = "at least" if claim.better == "higher" else "at most"
+        verdict = "[green]met" if claim.met else "[bold red]missed"
         cells = {
             "value": f"{_text(claim.value)} {claim.unit}",
-            "target": f"{bound} {_text(claim.target)}",
+            "target": _target(claim),
             "paper": _text(claim.paper),
-            "verdict": "[green]met" if claim.met else "[bold red]missed",
+            "verdict": "reported" if claim.target is None else verdict,
         }
         name += " (emulated)" if claim.emulated else ""
         table.add_row(name, *(cells[column] for column in columns))
@@ -219,6 +221,12 @@ def print_report(report: Report, console: Console, judged: bool) -> None:
         )
         if facts["load_average_before"] > facts["cores"] / 2:
             console.print("Other programs were busy when it began: the figures are disturbed.")
+
+
+def _target(claim: Claim) -> str:
+    if claim.target is None:
+        return ""
+    return f"{'at least' if claim.better == 'higher' else 'at most'} {_text(claim.target)}"
 
 
 def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -271,10 +279,8 @@ def conclude(
     missed = report.missed()
     for name in missed:
         claim = report.claims[name]
-        bound = "at least" if claim.better == "higher" else "at most"
         console.print(
-            f"MISSED: {name} is {_text(claim.value)} {claim.unit}; it must be {bound} "
-            f"{_text(claim.target)}.",
+            f"MISSED: {name} is {_text(claim.value)} {claim.unit}; it must be {_target(claim)}.",
             style="bold red",
             soft_wrap=True,
         )

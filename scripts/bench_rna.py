@@ -28,8 +28,6 @@ SUMMARY = "time to a held-out loss on an uneven cluster: RNA, Horovod, eager-SGD
 
 _NAME = "trepak-bench"
 _WORKERS = 8
-_EPOCH_STEPS = 32  # of all ranks
-_PATIENCE = 10
 _SEEDS = 5
 _TIMEOUT = 3 * 3600.0
 _PACKET = 8000  # bytes
@@ -42,18 +40,14 @@ class Plan:
     case: Case
     ways: Sequence[str]
     seeds: Sequence[int]
-    epochs: int
-    patience: int
 
 
 def plan(options: Options) -> list[Plan]:
     """Returns all jobs of the bench."""
     if options.quick:
         case = cases(2)[0]
-        return [Plan(case, case.ways[:2], [0], epochs=2, patience=0)]
-    return [
-        Plan(case, case.ways, range(_SEEDS), case.epochs, _PATIENCE) for case in cases(_WORKERS)
-    ]
+        return [Plan(dataclasses.replace(case, epochs=2), case.ways[:2], [0])]
+    return [Plan(case, case.ways, range(_SEEDS)) for case in cases(_WORKERS)]
 
 
 def measure(options: Options) -> Report:
@@ -167,7 +161,4 @@ def _spec(plan: Plan) -> dict[str, Any]:
         "case": dataclasses.asdict(plan.case),
         "ways": list(plan.ways),
         "seeds": list(plan.seeds),
-        "epoch_steps": _EPOCH_STEPS,
-        "epochs": plan.epochs,
-        "patience": plan.patience,
     }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +18,17 @@ import tensorflow as tf
 from trepak.horovod_ext import step_probe
 from trepak.ops import emulated_compute
 from trepak.ops.rna import rna_counters
-from trepak.ops.step_probe import StepTimes, take_step_times
+from trepak.ops.step_probe import take_step_times
 from trepak.scripts.idle_watch import IdleWatch
 from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case, Uneven
+from trepak.scripts.rna_clock import Clock, StopAtLoss, computed
 from trepak.scripts.rna_tasks import Task, task
 from trepak.tf_plugins.rounds import Rounds
 
 _DRAWN = 4096  # steps' times, before they begin again
 _WARM_UP = 8  # steps of each rank
+_PATIENCE = 10  # epochs, as in the thesis
+_LEAST = 0.02  # by which the held-out loss must fall in them
 
 
 class Slowed(keras.layers.Layer):
@@ -49,33 +50,17 @@ class Slowed(keras.layers.Layer):
         """Returns x."""
         if not training:
             return x
-        number = self._step.assign_add(1)
+        with tf.control_dependencies([x]):  # an epoch ends with a step that has no batch
+            number = self._step.assign_add(1)
         return emulated_compute(x, self._delays[number % _DRAWN], 0.0, label="a step")
 
+    def steps(self) -> int:
+        """Returns how many training steps there were."""
+        return int(self._step.numpy())
 
-class Clock(keras.callbacks.Callback):
-    """Times the training alone: from the begin of an epoch until its rounds are applied."""
-
-    def __init__(self) -> None:
-        """Makes it."""
-        super().__init__()
-        self.seconds = 0.0
-        self.spans: list[tuple[float, float]] = []
-        self.losses: list[tuple[float, float, float]] = []  # seconds, loss, accuracy
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Goes on."""
-        hvd.barrier()
-        self._began = time.perf_counter()
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Stops: the callbacks before this one have applied what waited."""
-        self.spans.append((self._began, time.perf_counter()))
-        self.seconds += self.spans[-1][1] - self._began
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Notes the held-out loss."""
-        self.losses.append((self.seconds, logs["val_loss"], logs["val_accuracy"]))
+    def drawn(self, first: int) -> Any:
+        """Returns the seconds that steps since `first`, a count, were to take, [steps]."""
+        return self.times[np.arange(first + 1, self.steps() + 1) % _DRAWN] / 1000
 
 
 def sync_of(way: str, case: Case, seed: int) -> Any:
@@ -92,10 +77,9 @@ def sync_of(way: str, case: Case, seed: int) -> Any:
 class Worker:
     """Trains a case's task."""
 
-    def __init__(self, case: Case, spec: dict[str, Any]) -> None:
+    def __init__(self, case: Case) -> None:
         """Prepares; a collective call."""
         self._case = case
-        self._spec = spec
         self._task: Task = task(case.task)
         step_probe.enable()
         # What a network takes that waits like the baseline's; all ways of training get the same.
@@ -126,25 +110,31 @@ class Worker:
         """Trains once, from new weights; a collective call.
 
         Returns:
-            The curve (seconds of training, held-out loss and accuracy after each epoch), steps,
-            seconds in which this rank computed and in which it copied gradients, ms that the
-            network itself takes per step, what RNA counted, shares of idle and stolen CPU.
+            The curve (seconds of training, held-out loss and accuracy after each epoch), steps and
+            the seconds that they were to take, seconds in which this rank computed (see
+            `computed`) and in which it copied gradients, ms that the network itself takes per
+            step, what RNA counted, shares of idle and stolen CPU.
         """
-        training = Training(self, way, seed, Slowed(self._draw(seed), self.own))
+        slowed = Slowed(self._draw(seed), self.own)
+        training = Training(self, way, seed, slowed)
         training.warm_up()
         optimizer = training.optimizer
         optimizer.learning_rate = self._case.rate
         copied, rounds = _copied(optimizer), _rounds(optimizer)
         take_step_times()
+        before = slowed.steps()
         clock, idle = Clock(), IdleWatch()
-        patience = self._spec["patience"]
-        early = [keras.callbacks.EarlyStopping(patience=patience)] if patience else []
-        training.fit(self._spec["epoch_steps"], self._spec["epochs"], clock, *early)
+        target = [] if self._case.target is None else [StopAtLoss(self._case.target)]
+        early = keras.callbacks.EarlyStopping(patience=_PATIENCE, min_delta=_LEAST)
+        training.fit(self._case.epoch_steps, self._case.epochs, clock, early, *target)
         times = take_step_times()
+        drawn = slowed.drawn(before)
         outcome = {
             "curve": clock.losses,
             "steps": len(times),
-            "computed_s": _computed(times, clock.spans),
+            "drawn_s": float(drawn.sum()),
+            **computed(times, drawn, clock.spans),
+            "stopped_early": early.stopped_epoch > 0,
             "own_ms": self.own,
             "rounds": {name: count - rounds[name] for name, count in _rounds(optimizer).items()},
             "copied_s": _copied(optimizer) - copied,
@@ -176,8 +166,8 @@ class Training:
             jit_compile=False,
         )
         shard = tuple(part[hvd.rank() :: hvd.size()] for part in worker.task.train)
-        data = tf.data.Dataset.from_tensor_slices(shard).shuffle(4096, seed=seed).repeat()
-        self._data = data.batch(worker.case.batch)
+        data = tf.data.Dataset.from_tensor_slices(shard).shuffle(len(shard[0]), seed=seed)
+        self._data = data.repeat().batch(worker.case.batch)
 
     def warm_up(self) -> None:
         """Compiles, and takes a few steps that learn nothing."""
@@ -202,15 +192,6 @@ class Training:
         )
 
 
-def _computed(times: Sequence[StepTimes], spans: Sequence[tuple[float, float]]) -> float:
-    """Returns the seconds of training in which this rank computed; all are of one clock."""
-    computed = 0.0
-    for begin, end in spans:
-        steps = [one for one in times if begin < one.ready <= end]
-        computed += sum(one.ready - max(one.begin, begin) for one in steps)
-    return computed
-
-
 def _rounds(optimizer: Any) -> dict[str, Any]:
     pace = optimizer._trepak.pace
     return {} if pace is None else vars(pace.rounds())
@@ -233,7 +214,7 @@ def main() -> None:
     given = spec["case"]
     case = Case(**{**given, "ranks": [Uneven(**one) for one in given["ranks"]]})
     hvd.init(process_sets=[hvd.ProcessSet(list(group)) for group in case.groups])
-    worker = Worker(case, spec)
+    worker = Worker(case)
     runs: list[dict[str, Any]] = []
     for number, seed in enumerate(spec["seeds"]):
         ways = spec["ways"] if number % 2 == 0 else spec["ways"][::-1]

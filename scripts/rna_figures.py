@@ -12,7 +12,6 @@ from trepak.scripts.rna_report import CURVES, GAINS
 
 _WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
 _COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
-_CHOICES = (1, 2, 3, 4, 8)
 _ROUNDS = 100
 
 _Rows = Sequence[Mapping[str, Any]]
@@ -65,7 +64,9 @@ def _bars(axes: Any, gains: _Rows, figure: str, title: str) -> None:
 
 
 def _probes(axes: Any) -> None:
-    times = [rna_probes.lasting_tasks(choices, _ROUNDS, seed=0) for choices in _CHOICES]
+    times = [rna_probes.lasting_tasks(choices, _ROUNDS, seed=0) for choices in rna_probes.CHOICES]
     axes.boxplot(times, whis=(5, 95), showfliers=False)
-    axes.set_xticks(range(1, len(_CHOICES) + 1), [str(choices) for choices in _CHOICES])
+    axes.set_xticks(
+        range(1, len(rna_probes.CHOICES) + 1), [str(choices) for choices in rna_probes.CHOICES]
+    )
     axes.set(xlabel="choices", ylabel="response in ms", title="probes, simulated (Figure 5.7)")

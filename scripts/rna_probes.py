@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 NODES = 100
 SHORTEST_MS, LONGEST_MS = 10.0, 50.0
+CHOICES = (1, 2, 3, 4, 8)
+PROBES = "response of probed nodes, simulated (Figure 5.7)"
 
 Times = NDArray[np.float64]
 
@@ -68,6 +71,19 @@ def speedup(reading: Callable[..., Times], rounds: int, seed: int) -> float:
     """Returns how many times longer the median response with one choice is than with two."""
     one, two = (float(np.median(reading(choices, rounds, seed))) for choices in (1, 2))
     return one / two
+
+
+def rows(rounds: int) -> list[dict[str, Any]]:
+    """Returns each reading's median responses, for a report."""
+    found = []
+    for name, reading in READINGS.items():
+        medians = {
+            f"{choices}_choices_ms": float(np.median(reading(choices, rounds, seed=0)))
+            for choices in CHOICES
+        }
+        speedup = medians["1_choices_ms"] / medians["2_choices_ms"]
+        found.append({"kind": PROBES, "reading": name, **medians, "speedup": speedup})
+    return found
 
 
 def needed_exponent(ratio: float) -> float:

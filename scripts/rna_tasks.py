@@ -17,7 +17,7 @@ from keras import layers
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
-_TRAIN, _TEST = 16384, 2048  # samples
+_TRAIN, _TEST = 4096, 2048  # samples
 _CLASSES = 100
 _NOISE = 2.0  # deviation, of a signal's
 _SIDE, _CHANNELS = 12, 16  # of images

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
+from keras.src.trainers.epoch_iterator import EpochIterator
 
 from trepak.ops import sample_budget as native
+
+_MARK = "_trepak_global_epochs"
 
 
 def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
@@ -44,4 +48,35 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
     # the tuner's thread wakes, up to a minute (TensorFlow 2.21; seen as 2 to 26 s on some ranks).
     options = tf.data.Options()
     options.autotune.enabled = False
-    return begin.flat_map(epoch).with_options(options)
+    epochs = begin.flat_map(epoch).with_options(options)
+    setattr(epochs, _MARK, True)
+    _let_epochs_differ()
+    return epochs
+
+
+def _let_epochs_differ() -> None:
+    """Keeps `fit` from ending a rank's later epochs after as many steps as its first one had.
+
+    Keras 3 takes the first epoch's number of steps for the size of a dataset that can't tell its
+    own, and has no option against it.
+    """
+    plain = EpochIterator.__iter__
+    if hasattr(plain, _MARK):
+        return
+
+    @functools.wraps(plain)
+    def begin_epoch(self: Any) -> Any:
+        if _has_global_epochs(self.data_adapter.get_tf_dataset()):
+            self._num_batches = None
+        return plain(self)
+
+    setattr(begin_epoch, _MARK, True)
+    EpochIterator.__iter__ = begin_epoch
+
+
+def _has_global_epochs(dataset: Any) -> bool:
+    """Tells whether a dataset is one of `global_epochs`, or made from one."""
+    if hasattr(dataset, _MARK):
+        return True
+    inputs = getattr(dataset, "_inputs", tuple)
+    return any(_has_global_epochs(one) for one in inputs())

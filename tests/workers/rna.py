@@ -231,6 +231,42 @@ def epochs_are_of_all_ranks_together() -> Any:
     return steps
 
 
+@case
+def later_epochs_have_steps_of_their_own() -> Any:
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.RNA(seed=4))
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    dataset = tf.data.Dataset.from_tensor_slices(batch(0)).repeat().batch(8)
+    steps = [0, 0, 0]
+    epoch = -1
+
+    def begin(number: int, logs: Any) -> None:
+        nonlocal epoch
+        epoch = number
+
+    def pause(number: int, logs: Any) -> None:
+        steps[epoch] += 1
+        is_fast = hvd.rank() == epoch % 2  # another rank in each epoch
+        time.sleep(0.005 if is_fast else 0.05)
+
+    model.fit(
+        trepak.global_epochs(dataset, samples=480).prefetch(1),
+        epochs=3,
+        callbacks=[
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            keras.callbacks.LambdaCallback(on_epoch_begin=begin, on_train_batch_end=pause),
+        ],
+        verbose=0,
+    )
+    by_rank = exchange.gather(steps, "steps")
+    for number in range(3):
+        fast, slow = by_rank[number % 2], by_rank[1 - number % 2]
+        assert fast[number] > 2 * slow[number], by_rank
+        assert abs(sum(one[number] for one in by_rank) - 480 / 8) <= 6 * hvd.size(), by_rank
+    return by_rank
+
+
 def check_that_nobody_waits(sync: Any) -> None:
     """Trains with a last rank that is much slower than the others."""
     slow, steps = 0.3, 30

@@ -1,0 +1,82 @@
+"""When a training of `trepak bench rna` reaches what, and how its ranks spend the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise off the terminal
+
+# isort: split
+import keras
+
+from trepak.ops.step_probe import StepTimes
+
+
+class Clock(keras.callbacks.Callback):
+    """Times the training alone: from the begin of an epoch until its rounds are applied."""
+
+    def __init__(self) -> None:
+        """Makes it."""
+        super().__init__()
+        self.seconds = 0.0
+        self.spans: list[tuple[float, float]] = []
+        self.losses: list[tuple[float, float, float]] = []  # seconds, loss, accuracy
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Goes on."""
+        hvd.barrier()
+        self._began = time.perf_counter()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Stops: the callbacks before this one have applied what waited."""
+        self.spans.append((self._began, time.perf_counter()))
+        self.seconds += self.spans[-1][1] - self._began
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Notes the held-out loss."""
+        self.losses.append((self.seconds, logs["val_loss"], logs["val_accuracy"]))
+
+
+class StopAtLoss(keras.callbacks.Callback):
+    """Ends the training at a held-out loss; `losses` are the same on all ranks."""
+
+    def __init__(self, loss: float) -> None:
+        """Makes it."""
+        super().__init__()
+        self._loss = loss
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Ends it."""
+        if logs["val_loss"] <= self._loss:
+            self.model.stop_training = True
+
+
+def computed(
+    times: Sequence[StepTimes], drawn: Sequence[float], spans: Sequence[tuple[float, float]]
+) -> dict[str, float]:
+    """Returns what a rank did in epochs, in seconds.
+
+    Args:
+        times: of its steps.
+        drawn: seconds that each was to take.
+        spans: begin and end of each epoch, on the same clock.
+
+    Returns:
+        `computed_s`: from a step's end until the next one's gradients were there, with the batch
+        and the rounds that were applied before them; an epoch's first step counts what it was to
+        take. `began_s`: the rest of first steps, until then. `drained_s`: from the last step of an
+        epoch until all ranks had applied its rounds.
+    """
+    found = {"computed_s": 0.0, "began_s": 0.0, "drained_s": 0.0}
+    for begin, end in spans:
+        steps = [(o, s) for o, s in zip(times, drawn, strict=True) if begin < o.ready <= end]
+        if not steps:
+            continue
+        (first, seconds), *others = steps
+        took = first.ready - begin
+        found["computed_s"] += min(took, seconds) + sum(o.ready - o.begin for o, _ in others)
+        found["began_s"] += max(0.0, took - seconds)
+        found["drained_s"] += end - steps[-1][0].done
+    return found
