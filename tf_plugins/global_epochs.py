@@ -17,10 +17,11 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
     """Returns a dataset whose epochs end on all ranks together.
 
     An epoch lasts until the rounds that this rank has applied hold `samples`, of all ranks: a fast
-    rank takes more of them than a slow one, and nobody waits for a number of steps of its own. The
-    given dataset starts anew in each epoch, and whenever it ends, so it should shuffle. Where
-    gradients are reduced in every step (`sync=trepak.BSP()`), epochs of a given length need no such
-    wrapper, and this one never ends.
+    rank takes more of them than a slow one, and nobody waits for a number of steps of its own. An
+    epoch goes on in the given dataset where the one before has stopped, so that a slow rank comes
+    to see all of it too; at its end the dataset starts anew, so it should shuffle. Where gradients
+    are reduced in every step (`sync=trepak.BSP()`), epochs of a given length need no such wrapper,
+    and this one never ends.
 
     Args:
         dataset: this rank's batches; each a tensor, or a nest of them, with samples in the first
@@ -28,20 +29,23 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
         samples: of an epoch.
 
     Raises:
-        ValueError: `samples` is not positive.
+        ValueError: `samples` is not positive, or the dataset is empty.
     """
     if samples < 1:
         raise ValueError(f"an epoch must have at least one sample, got {samples}.")
+    if dataset.cardinality() == 0:
+        raise ValueError("the dataset is empty: global_epochs needs at least one batch.")
+    batches = iter(dataset.repeat())
 
-    def dealt(*batch: Any) -> Any:
+    def deal(_: Any) -> Any:
+        batch = next(batches)
         size = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
         with tf.control_dependencies([native.deal(size)]):
-            copied = tf.nest.map_structure(tf.identity, batch)
-        return copied if len(copied) > 1 else copied[0]
+            return tf.nest.map_structure(tf.identity, batch)
 
     def epoch(end: Any) -> tf.data.Dataset:
-        batches = dataset.repeat().take_while(lambda *batch: native.epoch_goes_on(end))
-        return batches.map(dealt)
+        numbers = tf.data.Dataset.counter()
+        return numbers.take_while(lambda _: native.epoch_goes_on(end)).map(deal)
 
     begin = tf.data.Dataset.range(1).map(lambda _: native.end_of_epoch(samples))
     # An epoch's iterator goes when the next one's comes. With autotuning it would wait then until
@@ -58,7 +62,7 @@ def _let_epochs_differ() -> None:
     """Keeps `fit` from ending a rank's later epochs after as many steps as its first one had.
 
     Keras 3 takes the first epoch's number of steps for the size of a dataset that can't tell its
-    own, and has no option against it.
+    own, warns that the dataset has ended too early, and has no option against either.
     """
     plain = EpochIterator.__iter__
     if hasattr(plain, _MARK):
@@ -68,6 +72,7 @@ def _let_epochs_differ() -> None:
     def begin_epoch(self: Any) -> Any:
         if _has_global_epochs(self.data_adapter.get_tf_dataset()):
             self._num_batches = None
+            self._interrupted_warning = lambda: None
         return plain(self)
 
     setattr(begin_epoch, _MARK, True)
