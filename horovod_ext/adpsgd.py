@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trepak.horovod_ext import basics, config, exchange, flows
+from trepak.horovod_ext import basics, exchange, flows
 from trepak.ops import adpsgd as native
 
 
@@ -29,11 +29,7 @@ def start(seed: int, dtype: Any, shapes: Sequence[Any]) -> int:
     address = native.start_adpsgd(
         native.AdpsgdOptions(
             stream=stream,
-            rank=basics.rank(),
-            size=basics.size(),
-            host=flows.reachable_address(),
-            secret=flows.draw_secret(),
-            deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
+            job=flows.this_job(),
             seed=seed,
             dtype=dtype,
             shapes=shapes,

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 
 from trepak.horovod_ext import basics, config, exchange
+from trepak.ops.job import Job
 
 PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends its own
 _SECRET_BYTES = 32
@@ -16,13 +17,28 @@ _streams: dict[int, Callable[[int, float], None]] = {}  # that run, and what end
 _next_stream = 0  # none is used twice: an optimizer of a job before must not meet another's flows
 
 
-def draw_secret() -> bytes:
+def this_job() -> Job:
+    """Returns what an engine of this process needs to know of the job; a collective call.
+
+    Raises:
+        OSError: another rank's host name can't be resolved.
+    """
+    return Job(
+        rank=basics.rank(),
+        size=basics.size(),
+        host=_reachable_address(),
+        secret=_draw_secret(),
+        deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
+    )
+
+
+def _draw_secret() -> bytes:
     """Returns bytes that rank 0 has drawn and this job alone knows; a collective call."""
     mine = secrets.token_hex(_SECRET_BYTES) if basics.rank() == 0 else ""
     return bytes.fromhex(exchange.gather(mine, "the secret")[0])
 
 
-def reachable_address() -> str:
+def _reachable_address() -> str:
     """Returns an address of this machine that the other ranks can reach.
 
     It is the one of TREPAK_ADDRESS, else the loopback if all ranks run on this machine, else the

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, config, exchange, flows
+from trepak.horovod_ext import basics, exchange, flows
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import engine
 from trepak.ops import parameter_server as native
@@ -71,25 +71,20 @@ def start(options: ServerOptions) -> None:
                 f"the same options, not {options}."
             )
         return
-    rank, size = basics.rank(), basics.size()
+    size = basics.size()
     servers = list(range(size)) if options.servers is None else list(options.servers)
     wrong = [server for server in servers if not 0 <= server < size]
     if wrong:
         raise ValueError(f"there is no rank {wrong[0]}: this job has {size} ranks, from 0 on.")
-    host = flows.reachable_address()
     addresses = engine.start_engine(
         engine.EngineOptions(
-            rank=rank,
-            size=size,
-            host=host,
-            secret=flows.draw_secret(),
+            job=flows.this_job(),
             servers=servers,
             split=options.split,
             slice_elements=options.slice_elements,
             fixed_order=options.fixed_order,
             dscp=options.dscp,
             by_layer=options.by_layer,
-            deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
         )
     )
     _running = options

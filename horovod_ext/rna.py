@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trepak.horovod_ext import basics, config, exchange, flows, parameter_server, rna_groups
+from trepak.horovod_ext import basics, exchange, flows, parameter_server, rna_groups
 from trepak.horovod_ext.rna_groups import Groups
 from trepak.ops import rna as native
 
@@ -104,11 +104,7 @@ def _start(
     worker, controller = native.start_rna(
         native.RnaOptions(
             stream=stream,
-            rank=rank,
-            size=size,
-            host=flows.reachable_address(),
-            secret=flows.draw_secret(),
-            deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
+            job=flows.this_job(),
             members=members,
             process_set=rna_groups.process_set(together, size),
             period=options.period if len(together) > 1 else 0,

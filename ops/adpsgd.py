@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from trepak.ops.job import Job
 from trepak.ops.loader import load
 
 __all__ = [
@@ -25,15 +26,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AdpsgdOptions:
-    """How AD-PSGD runs for one optimizer; but for `host`, the same on all ranks.
+    """How AD-PSGD runs for one optimizer; but for `job`, the same on all ranks.
 
     Attributes:
         stream: the optimizer's number.
-        rank: this process's.
-        size: number of ranks.
-        host: an address of this machine that the other ranks can reach.
-        secret: 32 bytes that only this job knows.
-        deadline_seconds: of every wait.
+        job: this process's place in it.
         seed: of the draws.
         dtype: of the parameters, float32 or float64.
         shapes: of the parameters.
@@ -41,11 +38,7 @@ class AdpsgdOptions:
     """
 
     stream: int
-    rank: int
-    size: int
-    host: str
-    secret: bytes = field(repr=False)
-    deadline_seconds: float
+    job: Job
     seed: int
     dtype: Any
     shapes: Sequence[Any]
@@ -79,12 +72,8 @@ def start_adpsgd(options: AdpsgdOptions) -> str:
         address: bytes = (
             load()
             .trepak_adpsgd_start(
-                secret=tf.constant(options.secret),
+                **options.job.arguments(),
                 stream=options.stream,
-                rank=options.rank,
-                size=options.size,
-                host=options.host,
-                deadline_milliseconds=round(1000 * options.deadline_seconds),
                 dscp=[options.dscp],
                 seed=options.seed,
                 T=tf.as_dtype(options.dtype),

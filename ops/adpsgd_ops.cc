@@ -1,24 +1,18 @@
 // AD-PSGD's ops: start, average, count, stop.
 
-#include <chrono>
 #include <cstdint>
-#include <cstring>
-#include <iterator>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "horovod_ext/runtime/adpsgd_engine.h"
 #include "horovod_ext/runtime/sample_budget.h"
-#include "horovod_ext/runtime/streams.h"
 #include "ops/engine_ops.h"
 #include "ops/job_attributes.h"
 #include "ops/packed.h"
+#include "ops/stream_ops.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {
 namespace {
@@ -53,32 +47,15 @@ REGISTER_OP("TrepakAdpsgdStop")
     .SetShapeFn(NoOutputs)
     .Doc("Ends AD-PSGD's threads and flows; what waits fails. Others get time to end as well.");
 
-REGISTER_OP("TrepakAdpsgdAssign")
-    .Input("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Sets this rank's parameters.");
+TREPAK_REGISTER_VALUES_OP("TrepakAdpsgdAssign", "Sets this rank's parameters.");
 
-REGISTER_OP("TrepakAdpsgdShow")
-    .Input("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Says that training goes on from other values than this rank's parameters.");
+TREPAK_REGISTER_VALUES_OP(
+    "TrepakAdpsgdShow",
+    "Says that training goes on from other values than this rank's parameters.");
 
-REGISTER_OP("TrepakAdpsgdAdd")
-    .Input("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Adds what training has made of the values it went on from, and begins to average.");
+TREPAK_REGISTER_VALUES_OP(
+    "TrepakAdpsgdAdd",
+    "Adds what training has made of the values it went on from, and begins to average.");
 
 REGISTER_OP("TrepakAdpsgdLoad")
     .Output("values: num_values * T")
@@ -100,10 +77,7 @@ REGISTER_OP("TrepakAdpsgdCounters")
     .Output("counters: int64")
     .Attr("stream: int")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(2));
-      return absl::OkStatus();
-    })
+    .SetShapeFn(VectorOf<2>)
     .Doc("Says what AD-PSGD has done on this rank; see AdpsgdPeer::Counters, in its order.");
 
 Status NotRunning() {
@@ -111,18 +85,7 @@ Status NotRunning() {
       "AD-PSGD does not run; DistributedOptimizer(sync=trepak.ADPSGD()) starts it");
 }
 
-class AdpsgdOp : public tensorflow::OpKernel {
- public:
-  explicit AdpsgdOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("stream", &stream_));
-  }
-
- protected:
-  AdpsgdEngine& engine() const { return EngineOf<AdpsgdEngine>(static_cast<uint32_t>(stream_)); }
-
- private:
-  int stream_ = 0;
-};
+using AdpsgdOp = StreamOp<AdpsgdEngine>;
 
 class AdpsgdStartOp : public AdpsgdOp {
  public:
@@ -141,9 +104,7 @@ class AdpsgdStartOp : public AdpsgdOp {
     AdpsgdEngine::Options options = options_;
     OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
     OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
-    tensorflow::Tensor* address = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &address));
-    address->scalar<tensorflow::tstring>()() = engine().address();
+    OutputScalar<tensorflow::tstring>(context, 0, engine().address());
   }
 
  private:
@@ -156,19 +117,6 @@ class AdpsgdConnectOp : public AdpsgdOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     OP_REQUIRES_OK(context, ToFlowError(engine().Connect(Strings(context->input(0)))));
   }
-};
-
-class AdpsgdStopOp : public AdpsgdOp {
- public:
-  explicit AdpsgdStopOp(tensorflow::OpKernelConstruction* context) : AdpsgdOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience_));
-  }
-  void Compute(tensorflow::OpKernelContext*) override {
-    engine().Stop(std::chrono::milliseconds(patience_));
-  }
-
- private:
-  int64_t patience_ = 0;
 };
 
 // Hands its inputs to the peer.
@@ -186,20 +134,13 @@ class AdpsgdValuesOp : public AdpsgdOp {
   virtual Status Hand(const Payload& values, AdpsgdPeer* peer) = 0;
 };
 
-class AdpsgdAssignOp : public AdpsgdValuesOp {
+template <Status (AdpsgdPeer::*kTake)(const Payload&)>
+class AdpsgdTakeOp : public AdpsgdValuesOp {
  public:
   using AdpsgdValuesOp::AdpsgdValuesOp;
 
  protected:
-  Status Hand(const Payload& values, AdpsgdPeer* peer) override { return peer->Assign(values); }
-};
-
-class AdpsgdShowOp : public AdpsgdValuesOp {
- public:
-  using AdpsgdValuesOp::AdpsgdValuesOp;
-
- protected:
-  Status Hand(const Payload& values, AdpsgdPeer* peer) override { return peer->Show(values); }
+  Status Hand(const Payload& values, AdpsgdPeer* peer) override { return (peer->*kTake)(values); }
 };
 
 class AdpsgdAddOp : public AdpsgdValuesOp {
@@ -229,25 +170,14 @@ class AdpsgdLoadOp : public AdpsgdOp {
   Packed packed_;
 };
 
-class AdpsgdSettleOp : public tensorflow::AsyncOpKernel {
+class AdpsgdSettleOp : public StreamOp<AdpsgdEngine, tensorflow::AsyncOpKernel> {
  public:
-  explicit AdpsgdSettleOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("stream", &stream_));
-  }
+  using StreamOp::StreamOp;
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
-    const std::shared_ptr<AdpsgdPeer> peer =
-        EngineOf<AdpsgdEngine>(static_cast<uint32_t>(stream_)).peer();
+    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
     OP_REQUIRES_OK_ASYNC(context, ToFlowError(peer == nullptr ? NotRunning() : OkStatus()), done);
-    peer->Settle([context, done](const Status& status) {
-      if (!status.ok()) {
-        context->SetStatus(ToFlowError(status));
-      }
-      done();
-    });
+    peer->Settle(End(context, std::move(done), peer));
   }
-
- private:
-  int stream_ = 0;
 };
 
 class AdpsgdCountersOp : public AdpsgdOp {
@@ -256,19 +186,19 @@ class AdpsgdCountersOp : public AdpsgdOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
     const AdpsgdPeer::Counters c = peer == nullptr ? AdpsgdPeer::Counters{} : peer->counters();
-    const uint64_t counted[] = {c.averagings, c.steps};
-    tensorflow::Tensor* counters = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &counters));
-    std::copy(std::begin(counted), std::end(counted), counters->vec<int64_t>().data());
+    OutputCounters(context, {c.averagings, c.steps});
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdStart").Device(tensorflow::DEVICE_CPU), AdpsgdStartOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdConnect").Device(tensorflow::DEVICE_CPU),
                         AdpsgdConnectOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdStop").Device(tensorflow::DEVICE_CPU), AdpsgdStopOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAssign").Device(tensorflow::DEVICE_CPU), AdpsgdAssignOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdShow").Device(tensorflow::DEVICE_CPU), AdpsgdShowOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdStop").Device(tensorflow::DEVICE_CPU),
+                        StreamStopOp<AdpsgdEngine>);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAssign").Device(tensorflow::DEVICE_CPU),
+                        AdpsgdTakeOp<&AdpsgdPeer::Assign>);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdShow").Device(tensorflow::DEVICE_CPU),
+                        AdpsgdTakeOp<&AdpsgdPeer::Show>);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAdd").Device(tensorflow::DEVICE_CPU), AdpsgdAddOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdLoad").Device(tensorflow::DEVICE_CPU), AdpsgdLoadOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdSettle").Device(tensorflow::DEVICE_CPU), AdpsgdSettleOp);

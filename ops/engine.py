@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from trepak.ops.job import Job
 from trepak.ops.loader import load
 
 __all__ = [
@@ -20,33 +21,25 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How the engine of one process runs; but for `host`, the same on all ranks.
+    """How the engine of one process runs; but for `job`, the same on all ranks.
 
     Attributes:
-        rank: this process's.
-        size: number of ranks.
-        host: an address of this machine that the other ranks can reach.
-        secret: 32 bytes that only this job knows.
+        job: this process's place in it.
         servers: ranks that run a parameter server.
         split: split every variable evenly over the servers; otherwise whole ones go round robin.
         slice_elements: pieces with more elements are cut; 0 cuts nothing.
         fixed_order: sum in the order of ranks, so that the same gradients give the same bits.
         dscp: what marks the packets of each priority, 0 to 63, the highest first.
         by_layer: what earlier layers need overtakes the rest in every queue of this host.
-        deadline_seconds: of every wait.
     """
 
-    rank: int
-    size: int
-    host: str
-    secret: bytes = field(repr=False)
+    job: Job
     servers: Sequence[int]
     split: bool = True
     slice_elements: int = 1024 * 1024
     fixed_order: bool = False
     dscp: Sequence[int] = (46, 0)
     by_layer: bool = False
-    deadline_seconds: float = 60.0
 
 
 def start_engine(options: EngineOptions) -> tuple[str, str]:
@@ -64,11 +57,7 @@ def start_engine(options: EngineOptions) -> tuple[str, str]:
         server, client = (
             load()
             .trepak_engine_start(
-                secret=tf.constant(options.secret),
-                rank=options.rank,
-                size=options.size,
-                host=options.host,
-                deadline_milliseconds=round(1000 * options.deadline_seconds),
+                **options.job.arguments(),
                 servers=list(options.servers),
                 split=options.split,
                 slice_elements=options.slice_elements,

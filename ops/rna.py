@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from trepak.ops.job import Job
 from trepak.ops.loader import load, load_horovod_driver
 
 __all__ = [
@@ -31,15 +32,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RnaOptions:
-    """How RNA runs for one optimizer; but for `host`, the same on all ranks.
+    """How RNA runs for one optimizer; but for `job`, the same on all ranks.
 
     Attributes:
         stream: the optimizer's number.
-        rank: this process's.
-        size: number of ranks.
-        host: an address of this machine that the other ranks can reach.
-        secret: 32 bytes that only this job knows.
-        deadline_seconds: of every wait.
+        job: this process's place in it.
         members: ranks of this rank's group; the first one decides when rounds start.
         process_set: Horovod's number of the group.
         period: rounds from one exchange of the groups to the next; 0 if there is but one group.
@@ -56,11 +53,7 @@ class RnaOptions:
     """
 
     stream: int
-    rank: int
-    size: int
-    host: str
-    secret: bytes = field(repr=False)
-    deadline_seconds: float
+    job: Job
     members: Sequence[int]
     process_set: int
     period: int
@@ -142,12 +135,8 @@ def start_rna(options: RnaOptions) -> tuple[str, str]:
         worker, controller = (
             load()
             .trepak_rna_start(
-                secret=tf.constant(options.secret),
+                **options.job.arguments(),
                 stream=options.stream,
-                rank=options.rank,
-                size=options.size,
-                host=options.host,
-                deadline_milliseconds=round(1000 * options.deadline_seconds),
                 dscp=[options.dscp],
                 members=list(options.members),
                 process_set=options.process_set,

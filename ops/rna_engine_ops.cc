@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <chrono>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +13,6 @@
 #include "ops/packed.h"
 #include "ops/rna_ops.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {
 namespace {
@@ -41,10 +38,7 @@ REGISTER_OP("TrepakRnaStart")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(2));
-      return absl::OkStatus();
-    })
+    .SetShapeFn(VectorOf<2>)
     .Doc(R"doc(
 Starts RNA for one optimizer. addresses: [2], of this rank's worker, and of the controller, or empty.
 
@@ -74,10 +68,7 @@ REGISTER_OP("TrepakRnaCounters")
     .Output("counters: int64")
     .Attr("stream: int")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(11));
-      return absl::OkStatus();
-    })
+    .SetShapeFn(VectorOf<11>)
     .Doc("Says what RNA has done on this rank; see RnaWorker::Counters, in its order.");
 
 // The library beside this one that drives Horovod's core; Python has loaded it, after Horovod.
@@ -130,8 +121,8 @@ class RnaStartOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     RnaEngine::Options options = options_;
     OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
-    OP_REQUIRES_OK(context,
-                   ToFlowError(MakeReducer(engine_name(), process_set_, &options.reducer)));
+    OP_REQUIRES_OK(context, ToFlowError(MakeReducer("trepak_rna_" + std::to_string(stream()),
+                                                    process_set_, &options.reducer)));
     if (parameters_ >= 0) {
       OP_REQUIRES_OK(context, ToFlowError(ShareParameters(options.worker, &options.global)));
     }
@@ -173,37 +164,22 @@ class RnaConnectOp : public RnaOp {
   }
 };
 
-class RnaStopOp : public RnaOp {
- public:
-  explicit RnaStopOp(tensorflow::OpKernelConstruction* context) : RnaOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience_));
-  }
-  void Compute(tensorflow::OpKernelContext*) override {
-    engine().Stop(std::chrono::milliseconds(patience_));
-  }
-
- private:
-  int64_t patience_ = 0;
-};
-
 class RnaCountersOp : public RnaOp {
  public:
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     const RnaWorker::Counters c = worker == nullptr ? RnaWorker::Counters{} : worker->counters();
-    const uint64_t counted[] = {c.rounds,     c.contributed,      c.gradients,       c.dropped,
-                                c.not_finite, c.staleness,        c.contributors,    c.nanoseconds,
-                                c.steps,      c.step_nanoseconds, c.copy_nanoseconds};
-    tensorflow::Tensor* counters = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {11}, &counters));
-    std::copy(std::begin(counted), std::end(counted), counters->vec<int64_t>().data());
+    OutputCounters(
+        context, {c.rounds, c.contributed, c.gradients, c.dropped, c.not_finite, c.staleness,
+                  c.contributors, c.nanoseconds, c.steps, c.step_nanoseconds, c.copy_nanoseconds});
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaStart").Device(tensorflow::DEVICE_CPU), RnaStartOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaConnect").Device(tensorflow::DEVICE_CPU), RnaConnectOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakRnaStop").Device(tensorflow::DEVICE_CPU), RnaStopOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaStop").Device(tensorflow::DEVICE_CPU),
+                        StreamStopOp<RnaEngine>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaCounters").Device(tensorflow::DEVICE_CPU), RnaCountersOp);
 
 }  // namespace

@@ -1,7 +1,6 @@
 // RNA's ops where there are groups: their parameters, and those of the whole job.
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "horovod_ext/runtime/sample_budget.h"
@@ -15,32 +14,14 @@
 namespace trepak {
 namespace {
 
-REGISTER_OP("TrepakRnaExchange")
-    .Input("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Exchanges this rank's parameters with other groups; does not wait.");
+TREPAK_REGISTER_VALUES_OP("TrepakRnaExchange",
+                          "Exchanges this rank's parameters with other groups; does not wait.");
 
-REGISTER_OP("TrepakRnaBringLastChange")
-    .Input("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Adds what this rank's group has changed to the job's parameters, if it leads the group.");
+TREPAK_REGISTER_VALUES_OP(
+    "TrepakRnaBringLastChange",
+    "Adds what this rank's group has changed to the job's parameters, if it leads the group.");
 
-REGISTER_OP("TrepakRnaAssign")
-    .Input("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Sets the job's parameters.");
+TREPAK_REGISTER_VALUES_OP("TrepakRnaAssign", "Sets the job's parameters.");
 
 REGISTER_OP("TrepakRnaFetch")
     .Output("values: num_values * T")
@@ -120,9 +101,8 @@ class RnaRemainingOp : public RnaOp {
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
-    tensorflow::Tensor* rounds = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &rounds));
-    rounds->scalar<int32_t>()() = worker == nullptr ? 0 : static_cast<int32_t>(worker->remaining());
+    const uint64_t remaining = worker == nullptr ? 0 : worker->remaining();
+    OutputScalar(context, 0, static_cast<int32_t>(remaining));
   }
 };
 

@@ -124,9 +124,8 @@ class RnaFinishedOp : public RnaOp {
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
-    tensorflow::Tensor* rounds = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &rounds));
-    rounds->scalar<int32_t>()() = worker == nullptr ? 0 : static_cast<int32_t>(worker->finished());
+    const uint64_t finished = worker == nullptr ? 0 : worker->finished();
+    OutputScalar(context, 0, static_cast<int32_t>(finished));
   }
 };
 
@@ -148,16 +147,11 @@ class RnaReadOp : public RnaOp {
     }
     packed_.Output(round.sum, context);
     worker->CountCopying(Endpoint::Clock::now() - begin);
-    int output = static_cast<int>(packed_.count());
-    const auto set = [&](auto value) {
-      tensorflow::Tensor* scalar = nullptr;
-      OP_REQUIRES_OK(context, context->allocate_output(output++, {}, &scalar));
-      scalar->scalar<decltype(value)>()() = value;
-    };
-    set(static_cast<float>(round.contributors / worker->members()));
-    set(static_cast<float>(round.rate));
-    set(round.is_exchange);
-    set(round.exchanges);
+    const int beyond = static_cast<int>(packed_.count());
+    OutputScalar(context, beyond, static_cast<float>(round.contributors / worker->members()));
+    OutputScalar(context, beyond + 1, static_cast<float>(round.rate));
+    OutputScalar(context, beyond + 2, round.is_exchange);
+    OutputScalar(context, beyond + 3, round.exchanges);
     SampleBudget::Global().Count(round.samples);
   }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "horovod_ext/runtime/fake_network.h"
+#include "horovod_ext/runtime/job_endpoints.h"
 #include "horovod_ext/runtime/rna_controller.h"
 #include "horovod_ext/runtime/rna_worker.h"
 #include "horovod_ext/runtime/summation.h"
@@ -71,14 +73,21 @@ class Allreduce {
 
 class SharedReducer : public RoundReducer {
  public:
-  explicit SharedReducer(Allreduce* allreduce) : allreduce_(allreduce) {}
+  // While the rank is held, it does not hear that a round has ended.
+  explicit SharedReducer(Allreduce* allreduce, const std::atomic<bool>* held = nullptr)
+      : allreduce_(allreduce), held_(held) {}
   Status Sum(uint64_t call, ElementType type, const Payload& buffer,
              const std::function<bool()>& given_up) override {
-    return allreduce_->Sum(call, type, buffer, given_up);
+    const Status status = allreduce_->Sum(call, type, buffer, given_up);
+    while (held_ != nullptr && *held_ && !given_up()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return given_up() ? CancelledError("given up") : status;
   }
 
  private:
   Allreduce* const allreduce_;
+  const std::atomic<bool>* const held_;
 };
 
 inline Gradient GradientOf(float value, uint64_t samples = 1, double rate = 0.1) {
@@ -148,7 +157,7 @@ class Job {
   explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
                std::chrono::milliseconds deadline = kDeadline, Groups groups = {},
                uint64_t period = 0, size_t elements = 1)
-      : size_(size), deadline_(deadline), workers_(size) {
+      : held_(size), size_(size), deadline_(deadline), workers_(size) {
     worker_rules_.elements = elements;
     worker_rules_.staleness = staleness;
     worker_rules_.exchange.period = period;
@@ -190,6 +199,15 @@ class Job {
     return promise->get_future();
   }
 
+  // Keeps a rank from hearing that rounds have ended.
+  void Hold(uint32_t rank, bool held) { held_[rank] = held; }
+
+  // Ends a rank that leads a group, as if its training were over.
+  void Leave(size_t group, uint32_t leader) {
+    LeaveTogether({workers_[leader].get(), controllers_[group].get()},
+                  std::chrono::milliseconds(0));
+  }
+
   RnaWorker& worker(uint32_t rank) { return *workers_[rank]; }
   uint32_t size() const { return size_; }
 
@@ -212,7 +230,8 @@ class Job {
       addresses[rank] = "worker " + std::to_string(rank);
       workers_[rank] = std::make_shared<RnaWorker>(
           Endpoint::Options{rank, size_, deadline_}, worker_rules_, leader,
-          std::make_shared<SharedReducer>(allreduces_.back().get()), parameters_, errors);
+          std::make_shared<SharedReducer>(allreduces_.back().get(), &held_[rank]), parameters_,
+          errors);
       workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
     }
     controllers_.push_back(std::make_unique<RnaController>(
@@ -226,6 +245,7 @@ class Job {
     EXPECT_TRUE(controllers_.back()->Connect(addresses, {0}).ok());
   }
 
+  std::vector<std::atomic<bool>> held_;
   const uint32_t size_;
   const std::chrono::milliseconds deadline_;
   RnaWorker::Rules worker_rules_;

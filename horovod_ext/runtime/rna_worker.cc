@@ -328,6 +328,9 @@ std::string RnaWorker::NotYet() const {
     return "the parameters that its group exchanges after round " +
            std::to_string(*exchange_.locked()) + " of RNA";
   }
+  if (draining_ && !last_) {
+    return "all ranks to flush RNA's gradients, as at the end of an epoch";
+  }
   return "round " + std::to_string(ended_) + " of RNA, which " +
          (started_ > ended_ ? "some rank does not take part in"
                             : "too few ranks have gradients for");
@@ -388,7 +391,10 @@ void RnaWorker::WakeWaiting() {
 }
 
 void RnaWorker::Failed(const Status&) {
-  changed_.notify_all();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);  // or who is about to wait might miss it
+    changed_.notify_all();
+  }
   WakeWaiting();
 }
 

@@ -279,6 +279,22 @@ TEST(RnaWorkerTest, WhoWaitsTooLongFailsAndSaysForWhat) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("too few ranks have gradients"));
 }
 
+TEST(RnaWorkerTest, WhoEndsFirstLeavesOthersTheirLastRound) {
+  Job job(2, Rules(2));
+  job.Hold(1, true);
+  ASSERT_TRUE(job.Write(1, 1.0f).ok());
+  std::future<Status> first = job.Drain(0);
+  std::future<Status> last = job.Drain(1);
+  ASSERT_TRUE(IsReady(first));
+  EXPECT_TRUE(first.get().ok());
+  job.Leave(0, 0);
+  EXPECT_FALSE(IsReady(last, milliseconds(500)));  // it has time to miss the controller
+  job.Hold(1, false);
+  ASSERT_TRUE(IsReady(last));
+  const Status status = last.get();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(RnaWorkerTest, RanksThatNeverDrainAreNamed) {
   Job job(3, Rules(2), 100, milliseconds(200));
   std::future<Status> drain = job.Drain(1);
