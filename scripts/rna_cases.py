@@ -1,4 +1,7 @@
-"""What `trepak bench rna` trains, how unevenly, and the most that anything could gain by it."""
+"""What `trepak bench rna` trains, how unevenly, and the most that anything could gain by it.
+
+All times are ten times the thesis', so that one machine can keep up with all ranks.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-STRETCH = 10  # times of the thesis are so many times as long, so that this machine can keep up
 _SAMPLES = 200_000  # of a distribution, for its means
 
 HOROVOD, RNA, GROUPED, EAGER, ADPSGD = "horovod", "rna", "rna groups", "eager-sgd", "ad-psgd"

@@ -1,0 +1,127 @@
+// What waits for rounds: steps that must have one, flushes, and for how long.
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "horovod_ext/runtime/rna_worker.h"
+
+namespace trepak {
+
+using std::chrono::milliseconds;
+
+void RnaWorker::Await(Callback callback) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (awaiting_.empty()) {
+      awaiting_since_ = Clock::now();
+    }
+    awaiting_.push_back(std::move(callback));
+  }
+  WakeWaiting();
+}
+
+Status RnaWorker::Tick(Clock::time_point now) {
+  if (global_ != nullptr) {
+    TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  // Rounds that have started end without the controller, which may have seen the last one.
+  const bool awaits = !awaiting_.empty() && Finished() == 0 && started_ == ended_;
+  const bool waits = (draining_ && !last_) || awaits || exchange_.locked();
+  if (HasLeft(controller_) && (waits || !contributions_.empty())) {
+    return UnavailableError("rank " + std::to_string(controller_) +
+                            " has ended its training while others go on: let all ranks end " +
+                            "together");
+  }
+  // The controller knows better for whom ranks that drain wait: it shall be the first to complain.
+  const auto drains_until =
+      drains_since_ + options().deadline + (last_ ? milliseconds(0) : milliseconds(1000));
+  const bool drains_late = draining_ && now >= drains_until;
+  const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= options().deadline;
+  const bool is_locked_long = exchange_.locked() && now - locked_since_ >= options().deadline;
+  if (!drains_late && !awaits_long && !is_locked_long) {
+    return OkStatus();
+  }
+  return DeadlineExceededError("it waited " + std::to_string(options().deadline.count() / 1000) +
+                               " s for " + NotYet());
+}
+
+std::string RnaWorker::NotYet() const {
+  if (exchange_.locked()) {
+    return "the parameters that its group exchanges after round " +
+           std::to_string(*exchange_.locked()) + " of RNA";
+  }
+  if (draining_ && !last_) {
+    return "all ranks to flush RNA's gradients, as at the end of an epoch";
+  }
+  return "round " + std::to_string(ended_) + " of RNA, which " +
+         (started_ > ended_ ? "some rank does not take part in"
+                            : "too few ranks have gradients for");
+}
+
+void RnaWorker::Drain(Callback callback) {
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!draining_) {
+      draining_ = true;
+      drains_since_ = Clock::now();
+      written_.reset();
+      on_drained_ = std::exchange(callback, nullptr);
+      probe_.reset();
+      bool has_gradients = false;
+      if (taken_ == started_) {
+        contributions_.Expire(started_);
+        has_gradients = !contributions_.empty();
+      }
+      status = Answer(MessageKind::kDrain, started_, has_gradients ? kHasGradients : 0);
+    }
+  }
+  if (callback) {
+    callback(FailedPreconditionError(Me() + " drains twice at a time"));
+    return;
+  }
+  if (!status.ok()) {
+    Fail(status);
+  }
+  WakeWaiting();
+}
+
+void RnaWorker::WakeWaiting() {
+  std::vector<Callback> awaiting;
+  Callback on_drained;
+  const Status status = error();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const bool nothing_comes = contributions_.empty() && taken_ == ended_ && !exchange_.locked();
+    if (!status.ok() || Finished() > 0 || nothing_comes) {
+      awaiting.swap(awaiting_);
+    }
+    if (draining_ && (!status.ok() || (last_ && ended_ >= *last_))) {
+      on_drained = std::move(on_drained_);
+      on_drained_ = nullptr;
+      draining_ = false;
+      limit_ = last_;
+      last_.reset();
+    }
+  }
+  for (const Callback& callback : awaiting) {
+    callback(status);
+  }
+  if (on_drained) {
+    on_drained(status);
+  }
+}
+
+void RnaWorker::Failed(const Status&) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);  // or who is about to wait might miss it
+    changed_.notify_all();
+  }
+  WakeWaiting();
+}
+
+}  // namespace trepak
