@@ -28,7 +28,6 @@ SUMMARY = "time to a held-out loss on an uneven cluster: RNA, Horovod, eager-SGD
 
 _NAME = "trepak-bench"
 _WORKERS = 8
-_SEEDS = 5
 _TIMEOUT = 3 * 3600.0
 _PACKET = 8000  # bytes
 
@@ -47,7 +46,7 @@ def plan(options: Options) -> list[Plan]:
     if options.quick:
         case = cases(2)[0]
         return [Plan(dataclasses.replace(case, epochs=2), case.ways[:2], [0])]
-    return [Plan(case, case.ways, range(_SEEDS)) for case in cases(_WORKERS)]
+    return [Plan(case, case.ways, range(case.seeds)) for case in cases(_WORKERS)]
 
 
 def measure(options: Options) -> Report:

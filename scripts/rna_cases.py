@@ -5,6 +5,7 @@ All times are ten times the thesis', so that one machine can keep up with all ra
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 _SAMPLES = 200_000  # of a distribution, for its means
 
 HOROVOD, RNA, GROUPED, EAGER, ADPSGD = "horovod", "rna", "rna groups", "eager-sgd", "ad-psgd"
+ALL_WAYS = (HOROVOD, RNA, EAGER, ADPSGD)
 
 Times = NDArray[np.float64]
 
@@ -72,6 +74,7 @@ class Case:
         groups: of ranks, for the arm "rna groups".
         epochs: of a training, if neither the target nor early stopping ends it.
         epoch_steps: of each rank on average, in an epoch.
+        seeds: trainings by each way.
     """
 
     name: str
@@ -82,10 +85,11 @@ class Case:
     rate: float
     batch: int
     target: float | None
-    ways: Sequence[str] = (HOROVOD, RNA)
+    ways: Sequence[str] = ALL_WAYS
     groups: Sequence[Sequence[int]] = ()
     epochs: int = 40
     epoch_steps: int = 48
+    seeds: int = 5
 
     def step_ms(self) -> float:
         """Returns what a step takes where ranks wait: the slowest's, and the exposed exchange."""
@@ -113,22 +117,49 @@ class Case:
         return round(1000 * bits / self.exchange_ms)
 
 
+SCALING = "transformer"  # the case that is run with fewer ranks too (Figure 5.6)
+
+
 def cases(size: int) -> list[Case]:
     """Returns all cases for so many ranks."""
-    even = Uneven(100, 0, 500)
-    slow = Uneven(100, 500, 1000)
+    even, slow, video = Uneven(100, 0, 500), Uneven(100, 500, 1000), Uneven(videos=True)
     half = size // 2
     groups = [[*range(half)], [*range(half, size)]]
     mixed = [even] * half + [slow] * (size - half)
-    video, sentence = Uneven(videos=True), Uneven(50, 0, 600)
-    of_all = (HOROVOD, RNA, EAGER, ADPSGD)
-    of_groups = (HOROVOD, RNA, GROUPED)
+    grouped = (*ALL_WAYS, GROUPED)
     return [
-        Case("resnet", "residual", [even] * size, 100, 65_956, 0.02, 2, 0.4, of_all),
-        Case("mixed", "residual", mixed, 100, 65_956, 0.02, 2, 0.4, of_groups, groups),
+        Case("resnet", "residual", [even] * size, 100, 65_956, 0.02, 2, 0.4),
+        Case("mixed", "residual", mixed, 100, 65_956, 0.02, 2, 0.4, grouped, groups),
         Case("lstm", "videos", [video] * size, 100, 33_637, 0.04, 1, 1.6),
-        Case("transformer", "sentences", [sentence] * size, 150, 21_636, 0.02, 1, 0.3),
+        _sentences(size, 0.3),
         Case("vgg", "dense", [Uneven(200, 0, 200)] * size, 200, 105_092, 0.02, 2, 1.2),
-        Case("accuracy", "residual", [even] * size, 100, 65_956, 0.02, 2, None, epoch_steps=24),
-        Case("even", "residual", [Uneven(100)] * size, 1, 65_956, 0.02, 2, None, epochs=2),
+        _to_the_end(size),
+        Case(
+            "even",
+            "residual",
+            [Uneven(100)] * size,
+            1,
+            65_956,
+            0.02,
+            2,
+            None,
+            (HOROVOD, RNA),
+            epochs=2,
+        ),
+        *(_sentences(ranks) for ranks in (2, 4) if ranks < size),
     ]
+
+
+def _sentences(size: int, target: float | None = None) -> Case:
+    """Returns the transformer's case; a ring of 8 ranks takes 150 ms on its links."""
+    name = SCALING if target is not None else f"{SCALING} on {size}"
+    ring = 150 * ((size - 1) / size) / (7 / 8)
+    ranks = [Uneven(50, 0, 600)] * size
+    case = Case(name, "sentences", ranks, ring, 21_636, 0.02, 1, target)
+    return case if target is not None else dataclasses.replace(case, epochs=1, seeds=1)
+
+
+def _to_the_end(size: int) -> Case:
+    """Returns a case whose trainings end by early stopping alone, at half the time per step."""
+    ranks = [Uneven(50, 0, 250)] * size
+    return Case("accuracy", "residual", ranks, 50, 65_956, 0.02, 2, None, epoch_steps=16)

@@ -22,6 +22,7 @@ class Clock(keras.callbacks.Callback):
         super().__init__()
         self.seconds = 0.0
         self.spans: list[tuple[float, float]] = []
+        self.training_accuracy = 0.0  # of the latest epoch
         self.losses: list[tuple[float, float, float]] = []  # seconds, loss, accuracy
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -37,6 +38,7 @@ class Clock(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Notes the held-out loss."""
         self.losses.append((self.seconds, logs["val_loss"], logs["val_accuracy"]))
+        self.training_accuracy = logs["accuracy"]
 
 
 class StopAtLoss(keras.callbacks.Callback):

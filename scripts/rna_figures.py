@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trepak.scripts import rna_probes
 from trepak.scripts.bench_report import Report
-from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
-from trepak.scripts.rna_report import CURVES, GAINS
+from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, SCALING
+from trepak.scripts.rna_report import CURVES, GAINS, TRAININGS
 
 _WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
 _COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
@@ -19,17 +20,20 @@ _Rows = Sequence[Mapping[str, Any]]
 
 def draw(report: Report, figure: Any) -> None:
     """Draws losses over time (Figure 5.4), gains (5.3, 5.5), throughput (5.6), probes (5.7)."""
-    curves = [row for row in report.rows if row["kind"] == CURVES]
+    curves = [row for row in report.rows if row["kind"] == CURVES and len(row["curve"]) > 2]
     names = list(dict.fromkeys(row["case"] for row in curves))
-    figure.set_size_inches(4.2 * max(3, len(names)), 8)
-    grid = figure.subplots(2, max(3, len(names)))
+    columns = max(4, len(names))
+    figure.set_size_inches(4.2 * columns, 8)
+    grid = figure.subplots(2, columns)
     for axes, name in zip(grid[0], names, strict=False):
         _losses(axes, [row for row in curves if row["case"] == name], name)
-    gains = [row for row in report.rows if row["kind"] == GAINS]
-    _bars(grid[1][0], gains, "time_to_loss", "time to the target, gain over Horovod")
+    gains = [row for row in report.rows if row["kind"] == GAINS and row["case"] in names]
+    timed = [row for row in gains if row["time_to_loss"] is not None]
+    _bars(grid[1][0], timed, "time_to_loss", "time to the target, gain over Horovod")
     _bars(grid[1][1], gains, "gradients_per_s", "gradients per second, gain over Horovod")
-    _probes(grid[1][2])
-    for axes in [*grid[0][len(names) :], *grid[1][3:]]:
+    _throughput(grid[1][2], [row for row in report.rows if row["kind"] == TRAININGS])
+    _probes(grid[1][3])
+    for axes in [*grid[0][len(names) :], *grid[1][4:]]:
         axes.set_axis_off()
 
 
@@ -55,12 +59,33 @@ def _bars(axes: Any, gains: _Rows, figure: str, title: str) -> None:
         places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(names))]
         values = [of.get(name, 0.0) for name in names]
         axes.bar(places, values, width, color=_COLOURS[way], label=way)
+        if figure == "time_to_loss":
+            thesis = {row["case"]: row["thesis"] for row in gains if row["way"] == way}
+            known = [(place, thesis.get(name)) for place, name in zip(places, names, strict=True)]
+            marked = [(place, gain) for place, gain in known if gain]
+            if marked:
+                axes.plot(*zip(*marked, strict=True), "kx", markersize=4)
     bounds = {row["case"]: row["bound"] for row in gains}
     for place, name in enumerate(names):
         axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
     axes.set_xticks(range(len(names)), names, fontsize="small")
-    axes.set(title=f"{title} (line: bound)")
+    axes.set(title=f"{title} (line: bound, x: thesis)")
     axes.legend(fontsize="x-small")
+
+
+def _throughput(axes: Any, rows: _Rows) -> None:
+    scaled = [row for row in rows if row["case"].split(" on ")[0] == SCALING]
+    for way in _WAYS:
+        of = [row for row in scaled if row["way"] == way]
+        by_size: dict[int, list[float]] = {size: [] for size in sorted(row["ranks"] for row in of)}
+        for row in of:
+            by_size[row["ranks"]].append(row["gradients_per_s"])
+        if by_size:
+            rates = [statistics.median(found) for found in by_size.values()]
+            axes.plot(list(by_size), rates, "o-", color=_COLOURS[way], label=way)
+    axes.set(xlabel="ranks", ylabel="gradients per second", title=f"{SCALING} (Figure 5.6)")
+    if scaled:
+        axes.legend(fontsize="x-small")
 
 
 def _probes(axes: Any) -> None:

@@ -31,6 +31,7 @@ def run(way: str, seed: int, pace: float, least: float = 0.2) -> dict[str, Any]:
         "drained_s": 2.0,
         "copied_s": 0.4,
         "stopped_early": False,
+        "training_accuracy": 0.95,
         "own_ms": 5.0,
         "rounds": {} if way == HOROVOD else {"rounds": 50, "contributors": 150, "contributed": 40},
         "idle": 0.5,
@@ -156,9 +157,11 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_bench_is_planned_with_five_seeds() -> None:
     plans = plan(Options())
-    assert all(len(one.seeds) == 5 for one in plans)
-    names = {"resnet", "mixed", "lstm", "transformer", "vgg", "accuracy", "even"}
-    assert names == {p.case.name for p in plans}
+    seeds = {one.case.name: len(one.seeds) for one in plans}
+    assert seeds.pop("transformer on 2") == seeds.pop("transformer on 4") == 1
+    assert seeds == dict.fromkeys(
+        ["resnet", "mixed", "lstm", "transformer", "vgg", "accuracy", "even"], 5
+    )
     assert {HOROVOD, RNA, EAGER, ADPSGD} == set(plans[0].ways)
     quick = plan(Options(quick=True))
     assert len(quick) == 1 and len(quick[0].case.ranks) == 2
