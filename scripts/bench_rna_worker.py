@@ -19,7 +19,6 @@ from trepak.horovod_ext import step_probe
 from trepak.ops import emulated_compute
 from trepak.ops.rna import rna_counters
 from trepak.ops.step_probe import take_step_times
-from trepak.scripts.idle_watch import IdleWatch
 from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case, Uneven
 from trepak.scripts.rna_clock import Clock, StopAtLoss, computed
 from trepak.scripts.rna_tasks import Task, task
@@ -123,7 +122,7 @@ class Worker:
         copied, rounds = _copied(optimizer), _rounds(optimizer)
         take_step_times()
         before = slowed.steps()
-        clock, idle = Clock(), IdleWatch()
+        clock = Clock()
         target = [] if self._case.target is None else [StopAtLoss(self._case.target)]
         early = keras.callbacks.EarlyStopping(patience=_PATIENCE, min_delta=_LEAST)
         training.fit(self._case.epoch_steps, self._case.epochs, clock, early, *target)
@@ -139,8 +138,7 @@ class Worker:
             "own_ms": self.own,
             "rounds": {name: count - rounds[name] for name, count in _rounds(optimizer).items()},
             "copied_s": _copied(optimizer) - copied,
-            "idle": idle.share(),
-            "stolen": idle.stolen(),
+            **clock.shares(),
         }
         hvd.barrier()
         return outcome

@@ -12,6 +12,7 @@ import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise
 import keras
 
 from trepak.ops.step_probe import StepTimes
+from trepak.scripts.idle_watch import IdleWatch
 
 
 class Clock(keras.callbacks.Callback):
@@ -22,6 +23,7 @@ class Clock(keras.callbacks.Callback):
         super().__init__()
         self.seconds = 0.0
         self.spans: list[tuple[float, float]] = []
+        self._idle = self._stolen = 0.0
         self.training_accuracy = 0.0  # of the latest epoch
         self.losses: list[tuple[float, float, float]] = []  # seconds, loss, accuracy
 
@@ -29,11 +31,19 @@ class Clock(keras.callbacks.Callback):
         """Goes on."""
         hvd.barrier()
         self._began = time.perf_counter()
+        self._cpu = IdleWatch()
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Stops: the callbacks before this one have applied what waited."""
         self.spans.append((self._began, time.perf_counter()))
-        self.seconds += self.spans[-1][1] - self._began
+        seconds = self.spans[-1][1] - self._began
+        self.seconds += seconds
+        self._idle += seconds * self._cpu.share()
+        self._stolen += seconds * self._cpu.stolen()
+
+    def shares(self) -> dict[str, float]:
+        """Returns which shares of the CPU were idle and stolen meanwhile."""
+        return {"idle": self._idle / self.seconds, "stolen": self._stolen / self.seconds}
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Notes the held-out loss."""
