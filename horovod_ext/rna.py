@@ -24,6 +24,8 @@ class RoundOptions:
         staleness: gradients that are more rounds stale are dropped.
         sums: several gradients of a rank are added up; otherwise their mean is taken, weighted by
             how new they are.
+        aligned: a rank's step belongs to the round of its number: a probed rank answers when it has
+            come to it, and a step that waits, waits for its end.
         period: rounds from one exchange of groups to the next.
     """
 
@@ -32,6 +34,7 @@ class RoundOptions:
     seed: int = 0
     staleness: int = 3
     sums: bool = False
+    aligned: bool = False
     period: int = 4
 
     def __post_init__(self) -> None:
@@ -114,6 +117,7 @@ def _start(
             seed=options.seed,
             staleness=options.staleness,
             sums=options.sums,
+            aligned=options.aligned,
             dtype=dtype,
             shapes=shapes,
         )

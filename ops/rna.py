@@ -47,6 +47,7 @@ class RnaOptions:
         seed: of the draws.
         staleness: gradients that are more rounds stale are dropped.
         sums: several gradients of a rank are added up; otherwise their weighted mean is taken.
+        aligned: a step belongs to the round of its number, and `await_round` waits for that one.
         dtype: of the gradients, float32 or float64.
         shapes: of the gradients.
         dscp: what marks the packets of the controller and its workers.
@@ -63,6 +64,7 @@ class RnaOptions:
     seed: int
     staleness: int
     sums: bool
+    aligned: bool
     dtype: Any
     shapes: Sequence[Any]
     dscp: int = 46
@@ -147,6 +149,7 @@ def start_rna(options: RnaOptions) -> tuple[str, str]:
                 seed=options.seed,
                 staleness=options.staleness,
                 sums=options.sums,
+                aligned=options.aligned,
                 T=tf.as_dtype(options.dtype),
                 shapes=list(options.shapes),
             )

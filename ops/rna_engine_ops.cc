@@ -35,6 +35,7 @@ REGISTER_OP("TrepakRnaStart")
     .Attr("seed: int")
     .Attr("staleness: int")
     .Attr("sums: bool")
+    .Attr("aligned: bool")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
     .SetIsStateful()
@@ -99,6 +100,7 @@ class RnaStartOp : public RnaOp {
     bool sums = false;
     OP_REQUIRES_OK(context, context->GetAttr("sums", &sums));
     using Combine = RnaContributions::Combine;
+    OP_REQUIRES_OK(context, context->GetAttr("aligned", &options_.worker.aligned));
     options_.worker.combine = sums ? Combine::kSum : Combine::kByVersion;
     std::vector<int> members;
     OP_REQUIRES_OK(context, context->GetAttr("members", &members));

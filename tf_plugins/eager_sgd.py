@@ -24,12 +24,13 @@ _CHOICES = {"majority": 1, "solo": _EVERYBODY}
 class EagerSGD(SyncModel):
     """Partial allreduce: who comes late finds the round over, and adds its gradient to the next.
 
-    Who comes early waits for the round. The sum of a round is divided by the number of all ranks,
+    Each step belongs to the round of its number. Who comes early waits for the round; who comes
+    late to it does not, and starts none. The sum of a round is divided by the number of all ranks,
     whoever contributed; gradients that come late are added up.
 
     Attributes:
-        mode: "majority": a round starts when one rank, drawn at random, has its gradient, so that
-            on average half of the ranks have theirs; "solo": when the first one has.
+        mode: "majority": a round starts when one rank, drawn at random, has come to it, so that on
+            average half of the ranks have; "solo": when the first one has.
         seed: of the draws.
     """
 
@@ -44,7 +45,11 @@ class EagerSGD(SyncModel):
     def pace(self, distribution: Distribution) -> Rounds:
         """Returns the rounds of one optimizer; see `SyncModel.pace`."""
         options = RoundOptions(
-            choices=_CHOICES[self.mode], seed=self.seed, staleness=_NO_BOUND, sums=True
+            choices=_CHOICES[self.mode],
+            seed=self.seed,
+            staleness=_NO_BOUND,
+            sums=True,
+            aligned=True,
         )
         return Rounds(distribution, options, waits=True, scales_rate=False)
 

@@ -157,10 +157,13 @@ class Job {
   explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
                std::chrono::milliseconds deadline = kDeadline, Groups groups = {},
                uint64_t period = 0, size_t elements = 1)
-      : held_(size), size_(size), deadline_(deadline), workers_(size) {
-    worker_rules_.elements = elements;
-    worker_rules_.staleness = staleness;
-    worker_rules_.exchange.period = period;
+      : Job(size, std::move(rules), WorkerRules(staleness, period, elements), deadline,
+            std::move(groups)) {}
+
+  Job(uint32_t size, RnaController::Rules rules, const RnaWorker::Rules& worker_rules,
+      std::chrono::milliseconds deadline = kDeadline, Groups groups = {})
+      : held_(size), size_(size), deadline_(deadline), worker_rules_(worker_rules), workers_(size) {
+    worker_rules_.elements = std::max<size_t>(1, worker_rules_.elements);
     if (groups.empty()) {
       groups.emplace_back();
       for (uint32_t rank = 0; rank < size; ++rank) {
@@ -215,6 +218,14 @@ class Job {
   FakeNetwork network;  // outlives the ranks
 
  private:
+  static RnaWorker::Rules WorkerRules(uint64_t staleness, uint64_t period, size_t elements) {
+    RnaWorker::Rules rules;
+    rules.staleness = staleness;
+    rules.exchange.period = period;
+    rules.elements = elements;
+    return rules;
+  }
+
   void StartGroup(const RnaController::Rules& rules) {
     const std::vector<uint32_t>& members = rules.members;
     const uint32_t leader = members.front();

@@ -73,6 +73,7 @@ Status RnaWorker::Write(Gradient gradient) {
   limit_.reset();
   gradient.version = read_;
   contributions_.Add(std::move(gradient));
+  ++due_;
   return AnswerProbe();
 }
 
@@ -82,7 +83,7 @@ Status RnaWorker::AnswerProbe() {
     return OkStatus();
   }
   contributions_.Expire(*probe_);
-  if (contributions_.empty()) {
+  if (rules_.aligned ? due_ <= *probe_ : contributions_.empty()) {
     return OkStatus();
   }
   const uint64_t round = *probe_;

@@ -50,6 +50,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
     size_t elements = 0;     // of all gradients together
     uint64_t staleness = 3;  // see RnaContributions
     RnaContributions::Combine combine = RnaContributions::Combine::kByVersion;
+    bool aligned = false;  // a step belongs to the round of its number, see Await
     RnaExchange::Rules exchange;
     uint32_t members = 1;  // of its group
     bool leads = false;    // it, when that exchanges parameters for the last time
@@ -123,7 +124,9 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   // Samples of other groups that the last fetch has brought.
   uint64_t TakeOthersSamples();
 
-  // Waits for a round to read; not if this rank has nothing that a round could take.
+  // Waits for a round to read; not if this rank has nothing that a round could take. Where steps
+  // are aligned, waits until the round of the latest step's number has ended. It may have before
+  // that step: who comes late does not wait, and does not start a further round either.
   void Await(Callback callback);
 
   // Says that this rank computes no more, and waits until all ranks have said so and the last round
@@ -165,8 +168,9 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   // Show in the timeline, if that is on, what the thread has done since `begin`.
   void ShowRound(const Round& round, const Contribution& mine, Clock::time_point begin) const;
   void ShowExchange(uint64_t round, Clock::time_point begin) const;
-  // Both require mutex_.
+  // All require mutex_.
   size_t Finished() const;
+  bool MustWait() const;
   Status CheckParameters(const Payload& values) const;
   void Exchanged(uint64_t round, const Status& status, Payload values, uint64_t total);
   std::string NotYet() const;
@@ -196,6 +200,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   uint64_t taken_ = 0;              // rounds that have this rank's contribution
   uint64_t ended_ = 0;              // rounds
   uint64_t read_ = 0;               // rounds
+  uint64_t due_ = 0;                // where steps are aligned: round of the next step
   std::deque<Round> rounds_;        // to be read
   std::optional<uint64_t> last_;    // all rounds before it are to end a drain
   Clock::time_point drains_since_;  // or has known where its drain ends

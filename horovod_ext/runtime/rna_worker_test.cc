@@ -295,6 +295,37 @@ TEST(RnaWorkerTest, WhoEndsFirstLeavesOthersTheirLastRound) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST(RnaWorkerTest, AnAlignedStepBelongsToTheRoundOfItsNumber) {
+  RnaWorker::Rules aligned;
+  aligned.aligned = true;
+  aligned.combine = RnaContributions::Combine::kSum;
+  Job job(2, Rules(2), aligned);
+  for (uint64_t step = 0; step < 2; ++step) {  // rank 0 starts two rounds by itself
+    ASSERT_TRUE(job.Write(0, 1.0f).ok());
+    std::future<Status> waiting = job.Await(0);
+    ASSERT_TRUE(IsReady(waiting));
+    EXPECT_EQ(job.Read(0).number, step);
+  }
+  for (int step = 0; step < 2; ++step) {  // rank 1 comes late to both
+    ASSERT_TRUE(job.Write(1, 1.0f).ok());
+    EXPECT_TRUE(IsReady(job.Await(1)));
+  }
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(job.worker(1).counters().rounds, 2u);  // and starts none
+  ASSERT_TRUE(job.Write(1, 1.0f).ok());
+  ASSERT_TRUE(IsReady(job.Await(1)));
+  EXPECT_EQ(ValueOf(job.Read(0)), 3.0f);  // of all that it has brought
+  // After a drain all are at the same step.
+  std::future<Status> first = job.Drain(0);
+  std::future<Status> second = job.Drain(1);
+  ASSERT_TRUE(IsReady(first) && IsReady(second));
+  ASSERT_TRUE(job.Write(1, 2.0f).ok());
+  ASSERT_TRUE(IsReady(job.Await(1)));
+  ASSERT_TRUE(job.Write(0, 1.0f).ok());
+  EXPECT_TRUE(IsReady(job.Await(0)));
+  EXPECT_EQ(ValueOf(job.Read(0)), 2.0f);
+}
+
 TEST(RnaWorkerTest, RanksThatNeverDrainAreNamed) {
   Job job(3, Rules(2), 100, milliseconds(200));
   std::future<Status> drain = job.Drain(1);

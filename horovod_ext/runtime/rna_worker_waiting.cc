@@ -90,14 +90,21 @@ void RnaWorker::Drain(Callback callback) {
   WakeWaiting();
 }
 
+bool RnaWorker::MustWait() const {
+  if (rules_.aligned) {
+    return ended_ < due_;
+  }
+  const bool nothing_comes = contributions_.empty() && taken_ == ended_ && !exchange_.locked();
+  return Finished() == 0 && !nothing_comes;
+}
+
 void RnaWorker::WakeWaiting() {
   std::vector<Callback> awaiting;
   Callback on_drained;
   const Status status = error();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const bool nothing_comes = contributions_.empty() && taken_ == ended_ && !exchange_.locked();
-    if (!status.ok() || Finished() > 0 || nothing_comes) {
+    if (!status.ok() || !MustWait()) {
       awaiting.swap(awaiting_);
     }
     if (draining_ && (!status.ok() || (last_ && ended_ >= *last_))) {
@@ -105,6 +112,7 @@ void RnaWorker::WakeWaiting() {
       on_drained_ = nullptr;
       draining_ = false;
       limit_ = last_;
+      due_ = *last_;  // ranks have taken different numbers of steps
       last_.reset();
     }
   }
