@@ -37,7 +37,8 @@ KNOBS = (
     Knob(
         "TREPAK_DEADLINE_SECONDS",
         "60",
-        "Seconds that a rank waits for another one's flows before it fails, naming it.",
+        "Seconds that a rank waits for another one: for its flows, or for it to flush rounds too. "
+        "Then it fails, naming it. Raise it where one rank's step or saving takes longer.",
     ),
     Knob(
         "TREPAK_ADDRESS",

@@ -162,4 +162,6 @@ def _sentences(size: int, target: float | None = None) -> Case:
 def _to_the_end(size: int) -> Case:
     """Returns a case whose trainings end by early stopping alone, at half the time per step."""
     ranks = [Uneven(50, 0, 250)] * size
-    return Case("accuracy", "residual", ranks, 50, 65_956, 0.02, 2, None, epoch_steps=16)
+    return Case(
+        "accuracy", "residual", ranks, 50, 65_956, 0.02, 2, None, epochs=200, epoch_steps=16
+    )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from trepak.scripts import rna_probes
 from trepak.scripts.bench_report import Claim, Report
 from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case
+from trepak.scripts.rna_curves import Curve, best_accuracy, seconds_to, seconds_until
 
 _PROBES = 10_000  # simulated rounds
 
@@ -47,41 +48,6 @@ _THESIS_CLAIMS = {
 
 Row = Mapping[str, Any]
 Run = Mapping[str, Any]  # see `bench_rna_worker`
-Curve = Sequence[Sequence[float]]
-
-
-def seconds_to(curve: Curve, target: float | None) -> float | None:
-    """Returns when a held-out loss was reached, between the ends of epochs; None if it was not.
-
-    Args:
-        curve: after each epoch, seconds of training, loss (not finite where training went astray)
-            and accuracy.
-        target: the loss; None: there is none.
-    """
-    then, before = 0.0, math.inf
-    for seconds, loss, _ in curve:
-        if target is not None and loss <= target:
-            known = math.isfinite(before)  # losses fall about exponentially
-            share = math.log(before / target) / math.log(before / loss) if known else 1.0
-            return then + share * (seconds - then)
-        then, before = seconds, loss
-    return None
-
-
-def seconds_until(curve: Curve, accuracy: float) -> float:
-    """Returns when an accuracy was reached, between the ends of epochs; inf if it was not."""
-    then, most = 0.0, 0.0
-    for seconds, _, reached in curve:
-        if reached >= accuracy:
-            return then + (seconds - then) * (accuracy - most) / max(reached - most, 1e-9)
-        then, most = seconds, max(reached, most)
-    return float("inf")
-
-
-def best_accuracy(curve: Curve) -> float:
-    """Returns the accuracy where the held-out loss was the least; 0 if it was never finite."""
-    finite = [one for one in curve if math.isfinite(one[1])]
-    return min(finite, key=lambda one: one[1])[2] if finite else 0.0
 
 
 def row_of(case: Case, run: Run) -> dict[str, Any]:
@@ -101,6 +67,7 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
         "way": run["way"],
         "seed": run["seed"],
         "ranks": len(ranks),
+        "target": case.target,
         "seconds_to_loss": seconds_to(curve, case.target),
         "best_loss": min((loss for _, loss, _ in curve if math.isfinite(loss)), default=None),
         "accuracy": best_accuracy(curve),
@@ -161,7 +128,9 @@ def faster(ours: Row, theirs: Row) -> float:
 
 
 def less_accurate(ours: Row, theirs: Row) -> float:
-    """Returns by how many points the others are more accurate."""
+    """Returns by how many points the others are more accurate, if both have trained to the end."""
+    if ours["target"] is None and not (ours["stopped_early"] and theirs["stopped_early"]):
+        return 100.0
     return float(100 * (theirs["accuracy"] - ours["accuracy"]))
 
 
@@ -264,6 +233,12 @@ def claims_of(found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]) 
     claim("rna.time_to_loss_lstm_vs_horovod", gained("time_to_loss", "lstm"), 1.7)
     for case in ("transformer", "vgg"):
         claim(f"rna.time_to_loss_{case}_vs_horovod", gained("time_to_loss", case), None)
+    for case in ("lstm", "transformer", "vgg"):
+        claim(
+            f"rna.fraction_of_bound.{case}", gained("fraction_of_bound", case), None, unit="share"
+        )
+    grouped = gained("fraction_of_bound", "mixed", GROUPED)
+    claim("rna_hierarchical.fraction_of_bound", grouped, None, unit="share")
     eager = compare(rows, "resnet", RNA, EAGER, sooner)
     claim("rna.time_to_loss_vs_eager_sgd", eager, 1.15)
     pairs = compare(curves, "resnet", RNA, ADPSGD, sooner_at_equal_accuracy)
@@ -272,6 +247,7 @@ def claims_of(found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]) 
     claim("rna_hierarchical.time_to_loss_mixed_vs_horovod", mixed, 1.8)
     claim("rna.accuracy_gap", gained("accuracy_gap", "accuracy"), 0.5, "lower", "points")
     claim("rna.worker_utilisation", ours("utilisation"), 0.95, unit="share")
+    claim("rna.drawn_share", ours("drawn_share"), None, unit="share")  # without what is on top
     even = gained("gradients_per_s", "even")
     claim("rna.overhead_even", None if even is None else 1 / even, 1.05, "lower")
     claim("rna.copy_share", ours("copy_share"), None, "lower", "share")

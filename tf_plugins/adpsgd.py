@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class ADPSGD(SyncModel):
     """Asynchronous decentralized parallel SGD: each rank trains a replica of its own.
 
-    After each step an even rank averages its parameters with those of an odd one, drawn at random,
-    while both go on. Nobody waits for anybody. The model is the average of all replicas: that is
-    what `flush` shows, and what is evaluated and saved; training goes on with the replicas.
+    After a step an even rank averages its parameters with those of an odd one, drawn at random,
+    unless it is still averaging; both go on meanwhile. Nobody waits for anybody. The model is the
+    average of all replicas: that is what `flush` shows, and what is evaluated and saved; training
+    goes on with the replicas.
 
     Attributes:
         seed: of the draws.

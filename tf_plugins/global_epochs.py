@@ -19,23 +19,32 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
     An epoch lasts until the rounds that this rank has applied hold `samples`, of all ranks: a fast
     rank takes more of them than a slow one, and nobody waits for a number of steps of its own. An
     epoch goes on in the given dataset where the one before has stopped, so that a slow rank comes
-    to see all of it too; at its end the dataset starts anew, so it should shuffle. Where gradients
+    to see all of it too; at its end the dataset starts anew, so it should shuffle. (With
+    `sync=trepak.ADPSGD()`, which has no rounds: until all have taken `samples`, as far as this rank
+    has heard.)
+
+    Leave `steps_per_epoch` out of `fit`. Transform the dataset before this and not after: what is
+    prefetched after it is trained with when the epoch is over, while others wait. Where gradients
     are reduced in every step (`sync=trepak.BSP()`), epochs of a given length need no such wrapper,
     and this one never ends.
 
     Args:
         dataset: this rank's batches; each a tensor, or a nest of them, with samples in the first
-            dimension.
+            dimension. It needs at least one, or its first step fails.
         samples: of an epoch.
 
     Raises:
-        ValueError: `samples` is not positive, or the dataset is empty.
+        ValueError: `samples` is not positive, or the dataset is empty and knows it.
     """
     if samples < 1:
         raise ValueError(f"an epoch must have at least one sample, got {samples}.")
     if dataset.cardinality() == 0:
         raise ValueError("the dataset is empty: global_epochs needs at least one batch.")
-    batches = iter(dataset.repeat())
+    # A tuner's thread would hold up whoever ends an iterator until it wakes, up to a minute
+    # (TensorFlow 2.21; seen as 2 to 26 s on some ranks). An epoch's goes when the next one's comes.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    batches = iter(dataset.repeat().with_options(options))
 
     def deal(_: Any) -> Any:
         batch = next(batches)
@@ -48,10 +57,6 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
         return numbers.take_while(lambda _: native.epoch_goes_on(end)).map(deal)
 
     begin = tf.data.Dataset.range(1).map(lambda _: native.end_of_epoch(samples))
-    # An epoch's iterator goes when the next one's comes. With autotuning it would wait then until
-    # the tuner's thread wakes, up to a minute (TensorFlow 2.21; seen as 2 to 26 s on some ranks).
-    options = tf.data.Options()
-    options.autotune.enabled = False
     epochs = begin.flat_map(epoch).with_options(options)
     setattr(epochs, _MARK, True)
     _let_epochs_differ()
@@ -70,7 +75,8 @@ def _let_epochs_differ() -> None:
 
     @functools.wraps(plain)
     def begin_epoch(self: Any) -> Any:
-        if _has_global_epochs(self.data_adapter.get_tf_dataset()):
+        # Adapters of arrays have none, and would make one of all their data if asked.
+        if _has_global_epochs(getattr(self.data_adapter, "_dataset", None)):
             self._num_batches = None
             self._interrupted_warning = lambda: None
         return plain(self)

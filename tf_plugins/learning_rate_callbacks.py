@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from trepak.horovod_ext import basics, exchange
+from trepak.tf_plugins.distributed_optimizer import paces
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -36,7 +37,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             end_epoch: epoch from which on it is left alone; None for never.
             staircase: once per epoch, or before every batch.
             momentum_correction: scale the momentum term by new / old rate where the rate changes
-                (section 3 of "Accurate, Large Minibatch SGD").
+                (section 3 of "Accurate, Large Minibatch SGD"). Not in each batch where ranks go
+                at their own pace, as with `sync=RNA()`.
             steps_per_epoch: batches per epoch, where Keras does not know them.
 
         Raises:
@@ -118,7 +120,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         new = self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = new
         # The momentum itself is compiled into the step as a number; what it multiplies is not.
-        if self.momentum_correction and old > 0 and new != old:
+        # Ranks at their own pace begin a batch at different rounds: replicas would part.
+        corrects = self.momentum_correction and (self.staircase or not paces(self.model))
+        if corrects and old > 0 and new != old:
             for velocity in _velocities(optimizer):
                 velocity.assign(velocity * (new / old))
 

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 class RNA(SyncModel):
     """Randomized non-blocking allreduce: nobody's computation waits for anybody.
 
-    A round starts when the first of `choices` ranks, drawn anew for each round, has gradients. Who
+    A round starts when `quorum` of `choices` ranks, drawn anew for each round, have gradients. Who
     has none contributes nothing, and what it is computing goes into a later round. The average of a
     round is that of its contributors, applied at their share of the learning rate (section 5.1.3).
 
     Attributes:
-        choices: ranks that are asked per round (section 5.1.2).
-        staleness: a gradient is dropped if more rounds were applied by others since it was begun.
-        quorum: of the ranks that are asked, how many must have gradients.
+        choices: ranks that are asked per round (section 5.1.2), or `quorum` if that is more.
+        staleness: a gradient that would go into a round more than this many rounds newer than its
+            parameters is dropped.
+        quorum: answers that start a round; at most the ranks of the smallest group.
         seed: of the draws.
         groups: ranks that have rounds of their own (section 5.2): lists of them, or "auto", which
             puts together whose steps take alike long. None: all are one group.

@@ -112,7 +112,7 @@ void RnaWorker::WakeWaiting() {
       on_drained_ = nullptr;
       draining_ = false;
       limit_ = last_;
-      due_ = *last_;  // ranks have taken different numbers of steps
+      due_ = last_.value_or(due_);  // ranks have taken different numbers of steps
       last_.reset();
     }
   }

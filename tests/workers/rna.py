@@ -232,6 +232,18 @@ def epochs_are_of_all_ranks_together() -> Any:
 
 
 @case
+def a_warm_up_does_not_part_replicas() -> None:
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.01, momentum=0.9), sync=trepak.RNA(seed=4)
+    )
+    warm_up = hvd.callbacks.LearningRateWarmupCallback(0.01, warmup_epochs=2, steps_per_epoch=10)
+    fit_in_global_epochs(model, optimizer, [warm_up])
+    check_equal_on_all_ranks(model)
+
+
+@case
 def later_epochs_have_steps_of_their_own() -> Any:
     keras.utils.set_random_seed(3)
     model = dense_model()
