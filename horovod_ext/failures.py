@@ -34,10 +34,10 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
         from trepak.horovod_ext import basics
 
         rank = str(basics.rank()) if basics.is_initialized() else "of unknown number"
-        cause = str(message).strip().splitlines()[0]
+        cause = str(message).strip().splitlines()[0].rstrip(".")
         said = (
-            f"rank {rank}: a collective failed: {cause} Another rank has most likely died or left: "
-            "look for the first error in the other ranks' output. To survive this, run under "
+            f"rank {rank}: a collective failed: {cause}. Another rank has most likely died or "
+            "left: look for the first error in the other ranks' output. To survive this, run under "
             "trepak.elastic.run."
         )
         super().__init__(node_def, op, said, *args)

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from trepak.scripts.idle_watch import LEAST_IDLE, IdleWatch
 
+_MOST_COLUMNS = 10  # of a table for people
 _DISTRIBUTIONS = ("trepak", "tensorflow-cpu", "tensorflow", "keras", "horovod", "mpi4py", "numpy")
 
 
@@ -232,6 +233,13 @@ def _target(claim: Claim) -> str:
 def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     table = _table(title)
     columns = [key for key in rows[0] if key != "kind"]
+    if len(columns) > _MOST_COLUMNS:  # would be too narrow: a column for each row instead
+        table.add_column("")
+        for row in rows:
+            table.add_column(_text(row[columns[0]]), justify="right", overflow="fold")
+        for column in columns[1:]:
+            table.add_row(column.replace("_", " "), *(_text(row[column]) for row in rows))
+        return table
     for column in columns:
         justify: Literal["left", "right"] = "left" if isinstance(rows[0][column], str) else "right"
         table.add_column(column.replace("_", " "), justify=justify, overflow="fold")

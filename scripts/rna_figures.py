@@ -70,7 +70,8 @@ def _bars(axes: Any, gains: _Rows, figure: str, title: str) -> None:
         axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
     axes.set_xticks(range(len(names)), names, fontsize="small")
     axes.set(title=f"{title} (line: bound, x: thesis)")
-    axes.legend(fontsize="x-small")
+    if gains:
+        axes.legend(fontsize="x-small")
 
 
 def _throughput(axes: Any, rows: _Rows) -> None:

@@ -269,6 +269,6 @@ def summarize(
         claims_of(found, rows, curves),
         [*of_cases, *found, *rna_probes.rows(_PROBES), *rows, *curves],
         environment,
-        unprinted=(CURVES,),
+        unprinted=(TRAININGS, CURVES),
         idle_share=min((row["cpu_idle"] for row in rows), default=None),
     )

@@ -187,7 +187,10 @@ mend_horovod() {
   # With process sets and Gloo a lost rank ended all others: they agree on removing the sets with a
   # rank that is not there any more, and nobody catches what that throws.
   mend "$1/process_set.cc" 'InitializeRegisteredAndRemoveMarkedIfReady_(context, status);' \
-    'try { & } catch (const std::exception\&) {
+    'try { & } catch (const std::exception\& exception) {
+        LOG(ERROR, Get(0).controller->GetRank())
+            << "process set " << id << " is removed without the other ranks: "
+            << exception.what();
         id_to_process_set_[id].Finalize(status);
         DeregisterProcessSet(id);
         id_to_be_removed_ = NO_PENDING_REMOVAL;

@@ -38,10 +38,11 @@ def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_rank_that_stands_still_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", MOMENTS)
+def test_a_rank_that_stands_still_is_named(tmp_path: Path, way: str) -> None:
     """No wait without a deadline: here 4 seconds."""
     env = {"TREPAK_DEADLINE_SECONDS": "4"}
-    code, _, _, stopped_at = kill_one(tmp_path, True, "fit rounds", 1, signal.SIGSTOP, env)
+    code, _, _, stopped_at = kill_one(tmp_path, True, f"fit {way}", 1, signal.SIGSTOP, env)
     assert code != 0
     check_survivors_of_flows(tmp_path, stopped_at, 4 + LIMIT)
     nothing_is_left(tmp_path)

@@ -283,6 +283,7 @@ Status RnaWorker::Read(Round* round) {
   ++read_;
   exchange_.Apply(round->number, round->samples);
   locked_since_ = Clock::now();
+  locked_by_ = round->initiator;
   round->exchanges = exchange_.locked() && round->initiator == options().rank;
   return OkStatus();
 }

@@ -205,6 +205,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   std::optional<uint64_t> last_;    // all rounds before it are to end a drain
   Clock::time_point drains_since_;  // or has known where its drain ends
   Clock::time_point locked_since_;
+  uint32_t locked_by_ = 0;
   bool draining_ = false;
   bool stopping_ = false;
   std::optional<uint64_t> limit_;  // what may be read, after a drain

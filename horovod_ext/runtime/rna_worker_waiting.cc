@@ -10,7 +10,12 @@
 
 namespace trepak {
 
-using std::chrono::milliseconds;
+namespace {
+
+// The controller, the connections and the parameter servers' clients know whom this waits for.
+constexpr std::chrono::milliseconds kOthersComplainFirst{2000};
+
+}  // namespace
 
 void RnaWorker::Await(Callback callback) {
   {
@@ -36,23 +41,22 @@ Status RnaWorker::Tick(Clock::time_point now) {
                             " has ended its training while others go on: let all ranks end " +
                             "together");
   }
-  // The controller knows better for whom ranks that drain wait: it shall be the first to complain.
-  const auto drains_until =
-      drains_since_ + options().deadline + (last_ ? milliseconds(0) : milliseconds(1000));
-  const bool drains_late = draining_ && now >= drains_until;
-  const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= options().deadline;
-  const bool is_locked_long = exchange_.locked() && now - locked_since_ >= options().deadline;
+  const auto patience = options().deadline + kOthersComplainFirst;
+  const bool drains_late = draining_ && now - drains_since_ >= patience;
+  const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= patience;
+  const bool is_locked_long = exchange_.locked() && now - locked_since_ >= patience;
   if (!drains_late && !awaits_long && !is_locked_long) {
     return OkStatus();
   }
-  return DeadlineExceededError("it waited " + std::to_string(options().deadline.count() / 1000) +
-                               " s for " + NotYet());
+  return DeadlineExceededError("it waited " + std::to_string(patience.count() / 1000) + " s for " +
+                               NotYet());
 }
 
 std::string RnaWorker::NotYet() const {
   if (exchange_.locked()) {
-    return "the parameters that its group exchanges after round " +
-           std::to_string(*exchange_.locked()) + " of RNA";
+    return "the parameters that rank " + std::to_string(locked_by_) +
+           " exchanges for its group after round " + std::to_string(*exchange_.locked()) +
+           " of RNA";
   }
   if (draining_ && !last_) {
     return "all ranks to flush RNA's gradients, as at the end of an epoch";

@@ -1,4 +1,4 @@
-// Rounds of RNA by Horovod's own core: MPI, Gloo or NCCL, its fusion and its timeline.
+// Rounds of RNA by Horovod's own core: MPI or Gloo, its fusion and its timeline.
 //
 // A library of its own: it needs Horovod's symbols, which the process has when it has loaded
 // Horovod.
