@@ -38,7 +38,8 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
         said = (
             f"rank {rank}: a collective failed: {cause}. Another rank has most likely died or "
             "left: look for the first error in the other ranks' output. To survive this, run under "
-            "trepak.elastic.run."
+            "trepak.elastic.run; what can't be elastic (RNA and the like) goes on from the last "
+            "checkpoint."
         )
         super().__init__(node_def, op, said, *args)
 

@@ -77,7 +77,13 @@ def begin_stream(stop: Callable[[int, float], None]) -> int:
     return stream
 
 
+def end_stream(stream: int) -> None:
+    """Ends one before Horovod is shut down; call it on all ranks, when none needs it any more."""
+    stop = _streams.pop(stream, None)
+    if stop is not None:
+        stop(stream, PATIENCE_SECONDS)
+
+
 def _end_streams() -> None:
     while _streams:
-        stream, stop = _streams.popitem()
-        stop(stream, PATIENCE_SECONDS)
+        end_stream(next(reversed(_streams)))

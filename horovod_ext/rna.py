@@ -18,10 +18,10 @@ class RoundOptions:
     """When rounds start and what goes into them; the same on all ranks.
 
     Attributes:
-        choices: ranks that are probed per round.
-        quorum: answers that start it.
-        seed: of the draws.
         staleness: gradients that are more rounds stale are dropped.
+        choices: ranks that are probed per round.
+        quorum: answers that start it, or all of a smaller group that was found while training.
+        seed: of the draws.
         sums: several gradients of a rank are added up; otherwise their mean is taken, weighted by
             how new they are.
         aligned: a rank's step belongs to the round of its number: a probed rank answers when it has
@@ -29,10 +29,10 @@ class RoundOptions:
         period: rounds from one exchange of groups to the next.
     """
 
+    staleness: int
     choices: int = 2
     quorum: int = 1
     seed: int = 0
-    staleness: int = 3
     sums: bool = False
     aligned: bool = False
     period: int = 4
@@ -67,6 +67,9 @@ def start(
         HorovodInternalError: a rank did not answer in time, or has left.
     """
     basics.reject_elastic("RNA")
+    smallest = min(map(len, groups)) if groups is not None else basics.size()
+    if options.quorum > smallest:
+        raise ValueError(f"quorum={options.quorum} answers can't come from {smallest} ranks.")
     if groups is not None:
         parameter_server.start(parameter_server.ServerOptions())
     stream = flows.begin_stream(native.stop_rna)
@@ -100,10 +103,6 @@ def _start(
     rank, size = basics.rank(), basics.size()
     together = rna_groups.check(groups or [range(size)], size)
     members = next(group for group in together if rank in group)
-    if options.quorum > min(map(len, together)):
-        raise ValueError(
-            f"quorum={options.quorum} answers can't come from {min(map(len, together))} ranks."
-        )
     worker, controller = native.start_rna(
         native.RnaOptions(
             stream=stream,
@@ -113,7 +112,7 @@ def _start(
             period=options.period if len(together) > 1 else 0,
             parameters=None if groups is None else _FIRST_KEY + 2 * stream,
             choices=options.choices,
-            quorum=options.quorum,
+            quorum=min(options.quorum, len(members)),  # a group found later may be smaller
             seed=options.seed,
             staleness=options.staleness,
             sums=options.sums,

@@ -15,6 +15,7 @@ __all__ = [
     "add_change",
     "adpsgd_counters",
     "assign_parameters",
+    "bring_change",
     "connect_adpsgd",
     "load_parameters",
     "settle",
@@ -145,6 +146,19 @@ def add_change(stream: int, values: Sequence[Any]) -> Any:
         HorovodInternalError: AD-PSGD has failed.
     """
     return load().trepak_adpsgd_add(list(values), stream=stream)
+
+
+def bring_change(stream: int, values: Sequence[Any]) -> Any:
+    """Adds a change that is not a step's to this rank's parameters, and begins no averaging.
+
+    Args:
+        stream: the optimizer's number.
+        values: what was made of those that were loaded, assigned or shown last.
+
+    Raises:
+        HorovodInternalError: AD-PSGD has failed.
+    """
+    return load().trepak_adpsgd_bring(list(values), stream=stream)
 
 
 def load_parameters(stream: int, dtype: Any, shapes: Sequence[Any]) -> list[Any]:

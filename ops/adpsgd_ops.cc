@@ -57,6 +57,9 @@ TREPAK_REGISTER_VALUES_OP(
     "TrepakAdpsgdAdd",
     "Adds what training has made of the values it went on from, and begins to average.");
 
+TREPAK_REGISTER_VALUES_OP("TrepakAdpsgdBring",
+                          "Adds what was made of the values it went on from, other than a step.");
+
 REGISTER_OP("TrepakAdpsgdLoad")
     .Output("values: num_values * T")
     .Attr("num_values: int >= 1")
@@ -200,6 +203,8 @@ REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAssign").Device(tensorflow::DEVICE_CPU
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdShow").Device(tensorflow::DEVICE_CPU),
                         AdpsgdTakeOp<&AdpsgdPeer::Show>);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAdd").Device(tensorflow::DEVICE_CPU), AdpsgdAddOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdBring").Device(tensorflow::DEVICE_CPU),
+                        AdpsgdTakeOp<&AdpsgdPeer::Bring>);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdLoad").Device(tensorflow::DEVICE_CPU), AdpsgdLoadOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdSettle").Device(tensorflow::DEVICE_CPU), AdpsgdSettleOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdCounters").Device(tensorflow::DEVICE_CPU),

@@ -9,9 +9,14 @@ from trepak.ops.loader import load
 __all__ = ["count_dealt", "deal", "end_of_epoch", "epoch_goes_on"]
 
 
-def end_of_epoch(samples: int) -> Any:
-    """Returns where an epoch of so many samples ends that begins now; int64, []."""
-    return load().trepak_end_of_epoch(samples=samples)
+def end_of_epoch(dataset: int, samples: int) -> Any:
+    """Returns where an epoch that begins now ends; int64, [].
+
+    Args:
+        dataset: its number, from 1. An epoch has what its dataset's epoch before had too many.
+        samples: of the epoch.
+    """
+    return load().trepak_end_of_epoch(dataset=dataset, samples=samples)
 
 
 def epoch_goes_on(end: Any) -> Any:

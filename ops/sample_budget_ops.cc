@@ -11,6 +11,7 @@ namespace {
 
 REGISTER_OP("TrepakEndOfEpoch")
     .Output("end: int64")
+    .Attr("dataset: int >= 1")
     .Attr("samples: int >= 1")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
@@ -37,16 +38,18 @@ REGISTER_OP("TrepakDeal")
 class EndOfEpochOp : public tensorflow::OpKernel {
  public:
   explicit EndOfEpochOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("dataset", &dataset_));
     OP_REQUIRES_OK(context, context->GetAttr("samples", &samples_));
   }
   void Compute(tensorflow::OpKernelContext* context) override {
     tensorflow::Tensor* end = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &end));
-    end->scalar<int64_t>()() =
-        static_cast<int64_t>(SampleBudget::Global().EndOfEpoch(static_cast<uint64_t>(samples_)));
+    end->scalar<int64_t>()() = static_cast<int64_t>(SampleBudget::Global().EndOfEpoch(
+        static_cast<uint64_t>(dataset_), static_cast<uint64_t>(samples_)));
   }
 
  private:
+  int64_t dataset_ = 1;
   int64_t samples_ = 1;
 };
 

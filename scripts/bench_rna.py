@@ -45,7 +45,7 @@ def plan(options: Options) -> list[Plan]:
     """Returns all jobs of the bench."""
     if options.quick:
         case = cases(2)[0]
-        return [Plan(dataclasses.replace(case, epochs=2), case.ways[:2], [0])]
+        return [Plan(dataclasses.replace(case, epochs=2, epoch_steps=12), case.ways[:2], [0])]
     return [Plan(case, case.ways, range(case.seeds)) for case in cases(_WORKERS)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,51 +17,75 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trepak.horovod_ext import step_probe
+from trepak.horovod_ext import flows, step_probe
 from trepak.ops import emulated_compute
 from trepak.ops.rna import rna_counters
 from trepak.ops.step_probe import take_step_times
-from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case, Uneven
+from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, WORD_MS, Case, Uneven
 from trepak.scripts.rna_clock import Clock, StopAtLoss, computed
 from trepak.scripts.rna_tasks import Task, task
 from trepak.tf_plugins.rounds import Rounds
 
-_DRAWN = 4096  # steps' times, before they begin again
+_DEALT = 4096  # steps, before their batches and times come again
 _WARM_UP = 8  # steps of each rank
 _PATIENCE = 10  # epochs, as in the thesis
-_LEAST = 0.03  # by which the held-out loss must fall in them
+
+
+@dataclass(frozen=True)
+class Hand:
+    """What a rank's training steps are dealt in one training, one after another.
+
+    Attributes:
+        samples: numbers of training samples, [steps, batch].
+        times: ms that each step is to take, [steps].
+    """
+
+    samples: Any
+    times: Any
+
+
+def deal(case: Case, task_: Task, seed: int) -> Hand:
+    """Deals the same to this rank for every way: pass after pass of its share of the samples."""
+    rank, size, batch = hvd.rank(), hvd.size(), case.batch
+    rng = np.random.default_rng([seed, rank])
+    mine = np.arange(rank, len(task_.train[0]), size)
+    passes = -(-_DEALT * batch // len(mine))
+    order = np.concatenate([rng.permutation(mine) for _ in range(passes)])
+    samples = order[: _DEALT * batch].reshape(_DEALT, batch)
+    if case.ranks[rank].sentences and task_.words is not None:
+        return Hand(samples, WORD_MS * task_.words[samples].max(axis=1))
+    return Hand(samples, case.ranks[rank].draw(rng, _DEALT))
 
 
 class Slowed(keras.layers.Layer):
     """Passes its input on late: a step takes as long as on an uneven cluster.
 
     Attributes:
-        times: ms that training steps are to take, one after another; the first one is skipped.
-        own: ms that a step takes without this.
+        times: ms that training steps are to take, one after another.
     """
 
     def __init__(self, times: Any, own: float) -> None:
-        """Makes it; see above."""
+        """Makes it; `own`: ms that a step takes without this."""
         super().__init__()
-        self.times, self.own = times, own
+        self.times = times
         self._delays = tf.constant(np.maximum(times - own, 0.0), tf.float32)
-        self._step = tf.Variable(0, trainable=False)
+        self._steps = tf.Variable(0, trainable=False)
 
     def call(self, x: Any, training: bool = False) -> Any:
         """Returns x."""
         if not training:
             return x
         with tf.control_dependencies([x]):  # an epoch ends with a step that has no batch
-            number = self._step.assign_add(1)
-        return emulated_compute(x, self._delays[number % _DRAWN], 0.0, label="a step")
+            number = self._steps.assign_add(1) - 1
+        return emulated_compute(x, self._delays[number % _DEALT], 0.0, label="a step")
 
-    def steps(self) -> int:
-        """Returns how many training steps there were."""
-        return int(self._step.numpy())
+    def begin_anew(self) -> None:
+        """Has the next step take what the first one was to take."""
+        self._steps.assign(0)
 
-    def drawn(self, first: int) -> Any:
-        """Returns the seconds that steps since `first`, a count, were to take, [steps]."""
-        return self.times[np.arange(first + 1, self.steps() + 1) % _DRAWN] / 1000
+    def drawn(self) -> Any:
+        """Returns the seconds that the steps so far were to take, [steps]."""
+        return self.times[np.arange(int(self._steps.numpy())) % _DEALT] / 1000
 
 
 def sync_of(way: str, case: Case, seed: int) -> Any:
@@ -84,10 +109,10 @@ class Worker:
         step_probe.enable()
         # What a network takes that waits like the baseline's; all ways of training get the same.
         take_step_times()
-        slowed = Slowed(self._draw(0), own=0.0)
-        Training(self, HOROVOD, 0, slowed).warm_up()
+        training = Training(self, HOROVOD, seed=0, own=0.0)
+        training.warm_up()
         times = take_step_times()[1:]  # without the step that compiles
-        drawn = slowed.times[2 : 2 + len(times)]
+        drawn = training.slowed.times[1 : 1 + len(times)]
         beyond = [1000 * (t.ready - t.begin) - ms for t, ms in zip(times, drawn, strict=True)]
         everyone = trepak.allgather_object(float(np.median(beyond)))
         self.own = max(0.0, float(np.mean(everyone)))
@@ -102,10 +127,6 @@ class Worker:
         """What is learnt."""
         return self._task
 
-    def _draw(self, seed: int) -> Any:
-        rank = hvd.rank()
-        return self._case.ranks[rank].draw(np.random.default_rng([seed, rank]), _DRAWN)
-
     def train(self, way: str, seed: int) -> dict[str, Any]:
         """Trains once, from new weights; a collective call.
 
@@ -115,21 +136,20 @@ class Worker:
             `computed`) and in which it copied gradients, ms that the network itself takes per
             step, what RNA counted, shares of idle and stolen CPU.
         """
-        slowed = Slowed(self._draw(seed), self.own)
-        training = Training(self, way, seed, slowed)
+        training = Training(self, way, seed, self.own)
         training.warm_up()
+        training.begin_anew()
         optimizer = training.optimizer
         optimizer.learning_rate = self._case.rate
         copied, rounds = _copied(optimizer), _rounds(optimizer)
         take_step_times()
         gc.collect()  # not in the midst of what is timed
-        before = slowed.steps()
         clock = Clock()
         target = [] if self._case.target is None else [StopAtLoss(self._case.target)]
-        early = keras.callbacks.EarlyStopping(patience=_PATIENCE, min_delta=_LEAST)
+        early = keras.callbacks.EarlyStopping(patience=_PATIENCE)
         training.fit(self._case.epoch_steps, self._case.epochs, clock, early, *target)
         times = take_step_times()
-        drawn = slowed.drawn(before)
+        drawn = training.slowed.drawn()
         outcome = {
             "curve": clock.losses,
             "steps": len(times),
@@ -142,21 +162,22 @@ class Worker:
             "copied_s": _copied(optimizer) - copied,
             **clock.shares(),
         }
-        hvd.barrier()
+        training.end()
         return outcome
 
 
 class Training:
     """One training: a new network and its optimizer, by one way."""
 
-    def __init__(self, worker: Worker, way: str, seed: int, slowed: Slowed) -> None:
+    def __init__(self, worker: Worker, way: str, seed: int, own: float) -> None:
         """Makes them; the learning rate is 0."""
         keras.utils.set_random_seed(1000 * seed)
-        self._worker = worker
-        self._own_pace = way != HOROVOD
+        self._case, self._task, self._own_pace = worker.case, worker.task, way != HOROVOD
+        self._hand = deal(worker.case, worker.task, seed)
+        self.slowed = Slowed(self._hand.times, own)
         inner = worker.task.build()
         x = keras.Input(inner.inputs[0].shape[1:], dtype=inner.inputs[0].dtype)
-        self._model = keras.Model(x, inner(slowed(x)))
+        self._model = keras.Model(x, inner(self.slowed(x)))
         self.optimizer = hvd.DistributedOptimizer(
             keras.optimizers.SGD(0.0, momentum=0.9),
             sync=sync_of(way, worker.case, seed),
@@ -168,24 +189,28 @@ class Training:
             metrics=["accuracy"],
             jit_compile=False,
         )
-        shard = tuple(part[hvd.rank() :: hvd.size()] for part in worker.task.train)
-        data = tf.data.Dataset.from_tensor_slices(shard).shuffle(len(shard[0]), seed=seed)
-        self._data = data.repeat().batch(worker.case.batch)
 
     def warm_up(self) -> None:
         """Compiles, and takes a few steps that learn nothing."""
         self.fit(_WARM_UP, 1)
 
+    def begin_anew(self) -> None:
+        """Has the next `fit` begin with the first batch and the first step's time."""
+        self.slowed.begin_anew()
+
     def fit(self, steps: int, epochs: int, *callbacks: Any) -> None:
         """Trains; `steps`: of an epoch, of each rank on average."""
-        worker = self._worker
-        samples = steps * worker.case.batch * hvd.size()
+        size, rank, batch = hvd.size(), hvd.rank(), self._case.batch
+        train = [tf.constant(part) for part in self._task.train]
+        chosen = tf.data.Dataset.from_tensor_slices(self._hand.samples).repeat()
+        data = chosen.map(lambda samples: tuple(tf.gather(part, samples) for part in train))
+        held_out = tuple(part[rank::size] for part in self._task.test)  # the mean of all is taken
         self._model.fit(
-            trepak.global_epochs(self._data, samples) if self._own_pace else self._data,
+            trepak.global_epochs(data, steps * batch * size) if self._own_pace else data,
             epochs=epochs,
             steps_per_epoch=None if self._own_pace else steps,
-            validation_data=worker.task.test,
-            validation_batch_size=len(worker.task.test[0]),
+            validation_data=held_out,
+            validation_batch_size=len(held_out[0]),
             callbacks=[
                 hvd.callbacks.BroadcastGlobalVariablesCallback(0),
                 hvd.callbacks.MetricAverageCallback(),
@@ -193,6 +218,13 @@ class Training:
             ],
             verbose=0,
         )
+
+    def end(self) -> None:
+        """Ends its native threads, which would stay until the job ends; a collective call."""
+        stream = getattr(self.optimizer._trepak.pace, "stream", None)
+        hvd.barrier()  # nobody still needs this rank's
+        if stream is not None:
+            flows.end_stream(stream)
 
 
 def _rounds(optimizer: Any) -> dict[str, Any]:

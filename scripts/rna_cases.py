@@ -1,6 +1,7 @@
 """What `trepak bench rna` trains, how unevenly, and the most that anything could gain by it.
 
-All times are ten times the thesis', so that one machine can keep up with all ranks.
+Injected delays are ten times the thesis', so that one machine can keep up with all ranks. A step
+takes 350 ms on average in all cases but "mixed", "accuracy" and "even".
 """
 
 from __future__ import annotations
@@ -29,30 +30,47 @@ class Uneven:
         low: the least that comes on top, drawn uniformly.
         high: the most.
         videos: times of batches of videos instead (Figure 2.9b), in all.
+        sentences: times that are in proportion to a sentence's words instead, in all.
     """
 
     compute: float = 0.0
     low: float = 0.0
     high: float = 0.0
     videos: bool = False
+    sentences: bool = False
 
     def draw(self, rng: np.random.Generator, count: int) -> Times:
         """Returns so many steps' times in ms, [count]."""
         if self.videos:
             return videos(rng, count)
+        if self.sentences:
+            return WORD_MS * words(rng, count)
         return self.compute + rng.uniform(self.low, self.high, count)
 
 
 # Figure 2.9b: 2,000 batches took 156 to 8,000 ms, 1,219 on average, with a deviation of 760.
 _SHORTEST, _LONGEST, _MEAN, _DEVIATION = 156.0, 8000.0, 1219.0, 760.0
-_SCALE = 350.0 / _MEAN  # a step takes as long as in the other cases
+_STEP_MS = 350.0  # on average
+
+# The thesis does not say how long its sentences are; these are as uneven as its videos.
+MOST_WORDS, _MEAN_WORDS = 64, 16.0
+WORD_MS = _STEP_MS / _MEAN_WORDS
 
 
 def videos(rng: np.random.Generator, count: int) -> Times:
     """Returns times of batches as in Figure 2.9b, scaled, in ms: log-normal between its bounds."""
+    times = _lognormal(rng, _MEAN, count)
+    return _STEP_MS / _MEAN * np.clip(times, _SHORTEST, _LONGEST)
+
+
+def words(rng: np.random.Generator, count: int) -> Times:
+    """Returns how many words sentences have, [count]: log-normal between 2 and `MOST_WORDS`."""
+    return np.clip(np.round(_lognormal(rng, _MEAN_WORDS, count)), 2, MOST_WORDS)
+
+
+def _lognormal(rng: np.random.Generator, mean: float, count: int) -> Times:
     spread = np.log(1 + (_DEVIATION / _MEAN) ** 2)
-    times = rng.lognormal(np.log(_MEAN) - spread / 2, np.sqrt(spread), count)
-    return _SCALE * np.clip(times, _SHORTEST, _LONGEST)
+    return rng.lognormal(np.log(mean) - spread / 2, np.sqrt(spread), count)
 
 
 @dataclass(frozen=True)
@@ -69,12 +87,13 @@ class Case:
             the target first; see `rna_rates`.
         batch: samples of a rank's step.
         target: the held-out loss to reach; fixed beforehand, from what Horovod's ranks reach. The
-            training ends with it. None: it goes on.
+            training ends with it. None: there is none.
         ways: the arms, see `rna_report`.
         groups: of ranks, for the arm "rna groups".
         epochs: of a training, if neither the target nor early stopping ends it.
         epoch_steps: of each rank on average, in an epoch.
         seeds: trainings by each way.
+        to_the_end: early stopping alone ends trainings, and accuracies are compared.
     """
 
     name: str
@@ -90,6 +109,7 @@ class Case:
     epochs: int = 40
     epoch_steps: int = 48
     seeds: int = 5
+    to_the_end: bool = False
 
     def step_ms(self) -> float:
         """Returns what a step takes where ranks wait: the slowest's, and the exposed exchange."""
@@ -118,22 +138,20 @@ class Case:
 
 
 SCALING = "transformer"  # the case that is run with fewer ranks too (Figure 5.6)
+_EVEN, _SLOW = Uneven(100, 0, 500), Uneven(100, 500, 1000)
 
 
 def cases(size: int) -> list[Case]:
     """Returns all cases for so many ranks."""
-    even, slow, video = Uneven(100, 0, 500), Uneven(100, 500, 1000), Uneven(videos=True)
-    half = size // 2
-    groups = [[*range(half)], [*range(half, size)]]
-    mixed = [even] * half + [slow] * (size - half)
-    grouped = (*ALL_WAYS, GROUPED)
+    even, video = [_EVEN] * size, [Uneven(videos=True)] * size
     return [
-        Case("resnet", "residual", [even] * size, 100, 65_956, 0.02, 2, 0.4),
-        Case("mixed", "residual", mixed, 100, 65_956, 0.02, 2, 0.4, grouped, groups),
-        Case("lstm", "videos", [video] * size, 100, 33_637, 0.04, 1, 1.6),
-        _sentences(size, 0.3),
-        Case("vgg", "dense", [Uneven(200, 0, 200)] * size, 200, 105_092, 0.02, 2, 1.2),
-        _to_the_end(size),
+        Case("resnet", "residual", even, 100, 65_956, 0.02, 2, 0.4),
+        _mixed(Case("mixed", "residual", even, 100, 65_956, 0.02, 2, 0.4)),
+        Case("lstm", "videos", video, 100, 33_637, 0.04, 1, 1.6),
+        _sentences(size, 0.5),
+        Case("vgg", "dense", even, 200, 105_092, 0.02, 2, 1.2),
+        _mixed(Case("vgg mixed", "dense", even, 200, 105_092, 0.02, 2, 1.2, seeds=1)),
+        *_to_the_end(size),
         Case(
             "even",
             "residual",
@@ -150,18 +168,29 @@ def cases(size: int) -> list[Case]:
     ]
 
 
+def _mixed(case: Case) -> Case:
+    """Returns the case with half of the ranks slow, and with groups."""
+    size = len(case.ranks)
+    half = size // 2
+    return dataclasses.replace(
+        case,
+        ranks=[_EVEN] * half + [_SLOW] * (size - half),
+        ways=(*case.ways, GROUPED),
+        groups=[[*range(half)], [*range(half, size)]],
+    )
+
+
 def _sentences(size: int, target: float | None = None) -> Case:
     """Returns the transformer's case; a ring of 8 ranks takes 150 ms on its links."""
     name = SCALING if target is not None else f"{SCALING} on {size}"
     ring = 150 * ((size - 1) / size) / (7 / 8)
-    ranks = [Uneven(50, 0, 600)] * size
+    ranks = [Uneven(sentences=True)] * size
     case = Case(name, "sentences", ranks, ring, 21_636, 0.02, 1, target)
     return case if target is not None else dataclasses.replace(case, epochs=1, seeds=1)
 
 
-def _to_the_end(size: int) -> Case:
-    """Returns a case whose trainings end by early stopping alone, at half the time per step."""
+def _to_the_end(size: int) -> list[Case]:
+    """Returns the cases of accuracies, at half the time per step; an epoch is a pass of 8 ranks."""
     ranks = [Uneven(50, 0, 250)] * size
-    return Case(
-        "accuracy", "residual", ranks, 50, 65_956, 0.02, 2, None, epochs=200, epoch_steps=16
-    )
+    case = Case("accuracy", "noisy", ranks, 50, 65_956, 0.1, 32, None, epochs=200, epoch_steps=16)
+    return [dataclasses.replace(case, to_the_end=True)]

@@ -29,8 +29,9 @@ def draw(report: Report, figure: Any) -> None:
         _losses(axes, [row for row in curves if row["case"] == name], name)
     gains = [row for row in report.rows if row["kind"] == GAINS and row["case"] in names]
     timed = [row for row in gains if row["time_to_loss"] is not None]
-    _bars(grid[1][0], timed, "time_to_loss", "time to the target, gain over Horovod")
-    _bars(grid[1][1], gains, "gradients_per_s", "gradients per second, gain over Horovod")
+    _bars(grid[1][0], timed, "time_to_loss", "thesis", "time to the target, gain over Horovod")
+    title = "gradients per second, gain over Horovod"
+    _bars(grid[1][1], gains, "gradients_per_s", "thesis_per_step", title)
     _throughput(grid[1][2], [row for row in report.rows if row["kind"] == TRAININGS])
     _probes(grid[1][3])
     for axes in [*grid[0][len(names) :], *grid[1][4:]]:
@@ -50,7 +51,7 @@ def _losses(axes: Any, rows: _Rows, title: str) -> None:
     axes.legend(fontsize="x-small")
 
 
-def _bars(axes: Any, gains: _Rows, figure: str, title: str) -> None:
+def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:
     names = list(dict.fromkeys(row["case"] for row in gains))
     ways = [way for way in _WAYS if any(row["way"] == way for row in gains)]
     width = 0.8 / max(1, len(ways))
@@ -59,12 +60,11 @@ def _bars(axes: Any, gains: _Rows, figure: str, title: str) -> None:
         places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(names))]
         values = [of.get(name, 0.0) for name in names]
         axes.bar(places, values, width, color=_COLOURS[way], label=way)
-        if figure == "time_to_loss":
-            thesis = {row["case"]: row["thesis"] for row in gains if row["way"] == way}
-            known = [(place, thesis.get(name)) for place, name in zip(places, names, strict=True)]
-            marked = [(place, gain) for place, gain in known if gain]
-            if marked:
-                axes.plot(*zip(*marked, strict=True), "kx", markersize=4)
+        thesis = {row["case"]: row[marks] for row in gains if row["way"] == way}
+        known = [(place, thesis.get(name)) for place, name in zip(places, names, strict=True)]
+        marked = [(place, gain) for place, gain in known if gain]
+        if marked:
+            axes.plot(*zip(*marked, strict=True), "kx", markersize=4)
     bounds = {row["case"]: row["bound"] for row in gains}
     for place, name in enumerate(names):
         axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
@@ -90,9 +90,18 @@ def _throughput(axes: Any, rows: _Rows) -> None:
 
 
 def _probes(axes: Any) -> None:
-    times = [rna_probes.lasting_tasks(choices, _ROUNDS, seed=0) for choices in rna_probes.CHOICES]
-    axes.boxplot(times, whis=(5, 95), showfliers=False)
+    boxes = []
+    for number, (name, simulate) in enumerate(rna_probes.READINGS.items()):
+        times = [simulate(choices, _ROUNDS, seed=0) for choices in rna_probes.CHOICES]
+        places = [i + 0.4 * number - 0.2 for i in range(len(times))]
+        drawn = axes.boxplot(
+            times, positions=places, widths=0.3, whis=(5, 95), showfliers=False, manage_ticks=False
+        )
+        for line in (*drawn["boxes"], *drawn["medians"]):
+            line.set_color(f"C{number}")
+        boxes.append((drawn["boxes"][0], name))
+    axes.legend(*zip(*boxes, strict=True), fontsize="x-small")
     axes.set_xticks(
-        range(1, len(rna_probes.CHOICES) + 1), [str(choices) for choices in rna_probes.CHOICES]
+        range(len(rna_probes.CHOICES)), [str(choices) for choices in rna_probes.CHOICES]
     )
     axes.set(xlabel="choices", ylabel="response in ms", title="probes, simulated (Figure 5.7)")

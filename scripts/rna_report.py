@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from trepak.scripts import rna_probes
+from trepak.scripts import rna_probes, rna_thesis
 from trepak.scripts.bench_report import Claim, Report
 from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case
 from trepak.scripts.rna_curves import Curve, best_accuracy, seconds_to, seconds_until
@@ -17,34 +17,9 @@ _PROBES = 10_000  # simulated rounds
 # Kinds of rows.
 CASES = "cases"
 GAINS = "gain over Horovod, median of the seeds"
+ACCURACIES = "trained until early stopping ends it, median of the seeds (Tables 5.3, 5.4)"
 TRAININGS = "trainings"
 CURVES = "seconds, held-out loss and accuracy after each epoch"
-
-# Gains over Horovod that the thesis reports (5.6.1, 5.6.3).
-_THESIS = {
-    ("resnet", RNA): 1.7,
-    ("resnet", EAGER): 1.3,
-    ("mixed", RNA): 1.5,
-    ("mixed", EAGER): 1.1,
-    ("mixed", GROUPED): 1.8,
-    ("lstm", RNA): 1.6,
-    ("transformer", RNA): 2.2,
-    ("transformer", EAGER): 1.4,
-    ("transformer", ADPSGD): 1.2,
-    ("vgg", RNA): 1.4,
-}
-
-_THESIS_CLAIMS = {
-    "rna.time_to_loss_vs_horovod": 1.7,
-    "rna.time_to_loss_lstm_vs_horovod": 1.6,
-    "rna.time_to_loss_transformer_vs_horovod": 2.2,
-    "rna.time_to_loss_vgg_vs_horovod": 1.4,
-    "rna.time_to_loss_vs_eager_sgd": 1.3,
-    "rna_hierarchical.time_to_loss_mixed_vs_horovod": 1.8,
-    "rna.accuracy_gap": 0.3,  # Table 5.4
-    "rna.copy_share": 0.062,
-    "rna.probe_speedup": 2.4,
-}
 
 Row = Mapping[str, Any]
 Run = Mapping[str, Any]  # see `bench_rna_worker`
@@ -76,12 +51,16 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
         "stopped_early": ranks[0]["stopped_early"],
         "seconds": seconds,
         "steps": steps,
-        "gradients_per_s": steps / seconds,
+        "steps_of_a_rank": steps / len(ranks),
+        "gradients_per_s": (steps - of_all("dropped")) / seconds,
         "contributions_per_s": contributed / seconds,
-        "utilisation": of_all("computed_s") / available,
+        # What steps took, or what they were to take if that is less.
+        "busy_share": min(of_all("computed_s"), of_all("drawn_s")) / available,
+        "computed_share": of_all("computed_s") / available,
         "drawn_share": of_all("drawn_s") / available,
         "begin_share": of_all("began_s") / available,
         "drain_share": of_all("drained_s") / available,
+        "step_ms": 1000 * available / steps,
         "drawn_ms": 1000 * of_all("drawn_s") / steps,
         "computed_ms": 1000 * of_all("computed_s") / steps,
         "rounds_per_s": rounds.get("rounds", 0) / seconds,
@@ -123,15 +102,27 @@ def sooner(ours: Row, theirs: Row) -> float:
 
 
 def faster(ours: Row, theirs: Row) -> float:
-    """Returns how many times as many gradients are computed per second."""
+    """Returns how many times as many gradients are computed per second, without dropped ones."""
     return float(ours["gradients_per_s"] / theirs["gradients_per_s"])
 
 
 def less_accurate(ours: Row, theirs: Row) -> float:
-    """Returns by how many points the others are more accurate, if both have trained to the end."""
-    if ours["target"] is None and not (ours["stopped_early"] and theirs["stopped_early"]):
+    """Returns by how many points the others are more accurate; 100 if one has not come to its end.
+
+    That is where early stopping ends it.
+    """
+    if not (ours["stopped_early"] and theirs["stopped_early"]):
         return 100.0
     return float(100 * (theirs["accuracy"] - ours["accuracy"]))
+
+
+def over_even(ours: Row, theirs: Row, ideal_ms: float) -> float:
+    """Returns how many times as long our steps take as theirs, or as theirs should if that is less.
+
+    All ranks of one machine begin to compute at once where they wait for each other, so that a step
+    can take longer than on a cluster.
+    """
+    return float(ours["step_ms"] / min(theirs["step_ms"], ideal_ms))
 
 
 def sooner_at_equal_accuracy(ours: Row, theirs: Row) -> float:
@@ -148,6 +139,37 @@ def compare(
     of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case}
     seeds = [seed for name, seed in of if name == way and (over, seed) in of]
     return statistics.median(how(of[way, s], of[over, s]) for s in seeds) if seeds else None
+
+
+def median(rows: Sequence[Row], case: str, way: str, figure: str) -> float:
+    """Returns the median of a figure over the seeds of a case that was run by that way."""
+    return float(
+        statistics.median(r[figure] for r in rows if r["case"] == case and r["way"] == way)
+    )
+
+
+def accuracies(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Returns a row for each way of the cases that early stopping ends."""
+    found = []
+    for name in (case["case"] for case in of_cases if case["to_the_end"]):
+        for way in dict.fromkeys(row["way"] for row in rows if row["case"] == name):
+            thesis = rna_thesis.ACCURACIES[way]
+            found.append(
+                {
+                    "kind": ACCURACIES,
+                    "case": name,
+                    "way": way,
+                    "seconds": median(rows, name, way, "seconds"),
+                    "steps_of_a_rank": median(rows, name, way, "steps_of_a_rank"),
+                    "thesis_iterations": 1000 * thesis[2],
+                    "training_accuracy": median(rows, name, way, "training_accuracy"),
+                    "thesis_training": thesis[0],
+                    "accuracy": median(rows, name, way, "accuracy"),
+                    "thesis_accuracy": thesis[1],
+                    "gap_in_points": compare(rows, name, way, HOROVOD, less_accurate),
+                }
+            )
+    return found
 
 
 def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
@@ -174,6 +196,7 @@ def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
         "link_mbit_per_s": case.bits_per_second() / 1e6,
         "step_ms": case.step_ms(),
         "measured_step_ms": measured,
+        "to_the_end": case.to_the_end,
         "bound": case.bound(),
         "bound_without_exchange": case.bound(case.step_ms() - case.exchange_ms),
         "bound_with_measured_step": None if measured is None else case.bound(measured),
@@ -196,14 +219,18 @@ def gains(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
                     "time_to_loss": to_loss,
                     "fraction_of_bound": None if to_loss is None else to_loss / bound,
                     "gradients_per_s": compare(rows, name, way, HOROVOD, faster),
-                    "accuracy_gap": compare(rows, name, way, HOROVOD, less_accurate),
-                    "thesis": _THESIS.get((name, way)),
+                    "thesis": rna_thesis.GAINS.get((name, way)),
+                    "thesis_per_step": rna_thesis.GAINS_PER_STEP.get((name, way)),
+                    "copy_share": median(rows, name, way, "copy_share"),
+                    "thesis_copy_share": rna_thesis.COPY_SHARES.get(name) if way == RNA else None,
                 }
             )
     return found
 
 
-def claims_of(found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]) -> dict[str, Claim]:
+def claims_of(
+    of_cases: Sequence[Row], found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]
+) -> dict[str, Claim]:
     """Returns what the bench claims of what was run."""
     of = {(row["case"], row["way"]): row for row in found}
     claims: dict[str, Claim] = {}
@@ -216,7 +243,7 @@ def claims_of(found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]) 
         unit: str = "x",
     ) -> None:
         if value is not None:
-            paper = _THESIS_CLAIMS.get(name)
+            paper = rna_thesis.CLAIMS.get(name)
             claims[name] = Claim(value, unit, target, better, paper, emulated=True)
 
     def gained(figure: str, case: str = "resnet", way: str = RNA) -> float | None:
@@ -224,8 +251,7 @@ def claims_of(found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]) 
         return value
 
     def ours(figure: str) -> float | None:
-        values = [r[figure] for r in rows if r["case"] == "resnet" and r["way"] == RNA]
-        return statistics.median(values) if values else None
+        return median(rows, "resnet", RNA, figure) if ("resnet", RNA) in of else None
 
     claim("rna.fraction_of_bound", gained("fraction_of_bound"), 0.9, unit="share")
     claim("rna.time_to_loss_vs_horovod", gained("time_to_loss"), 1.6)
@@ -241,15 +267,16 @@ def claims_of(found: Sequence[Row], rows: Sequence[Row], curves: Sequence[Row]) 
     claim("rna_hierarchical.fraction_of_bound", grouped, None, unit="share")
     eager = compare(rows, "resnet", RNA, EAGER, sooner)
     claim("rna.time_to_loss_vs_eager_sgd", eager, 1.15)
-    pairs = compare(curves, "resnet", RNA, ADPSGD, sooner_at_equal_accuracy)
+    pairs = compare(curves, "accuracy", RNA, ADPSGD, sooner_at_equal_accuracy)
     claim("rna.time_to_loss_vs_adpsgd_at_equal_accuracy", pairs, None)
     mixed = gained("time_to_loss", "mixed", GROUPED)
     claim("rna_hierarchical.time_to_loss_mixed_vs_horovod", mixed, 1.8)
-    claim("rna.accuracy_gap", gained("accuracy_gap", "accuracy"), 0.5, "lower", "points")
-    claim("rna.worker_utilisation", ours("utilisation"), 0.95, unit="share")
-    claim("rna.drawn_share", ours("drawn_share"), None, unit="share")  # without what is on top
-    even = gained("gradients_per_s", "even")
-    claim("rna.overhead_even", None if even is None else 1 / even, 1.05, "lower")
+    gap = compare(rows, "accuracy", RNA, HOROVOD, less_accurate)
+    claim("rna.accuracy_gap", gap, 0.5, "lower", "points")
+    claim("rna.worker_utilisation", ours("busy_share"), 0.95, unit="share")
+    ideal = {case["case"]: case["step_ms"] for case in of_cases}.get("even", 0.0)
+    even = compare(rows, "even", RNA, HOROVOD, lambda a, b: over_even(a, b, ideal))
+    claim("rna.overhead_even", even, 1.05, "lower")
     claim("rna.copy_share", ours("copy_share"), None, "lower", "share")
     probes = rna_probes.speedup(rna_probes.lasting_tasks, _PROBES, seed=0)
     claim("rna.probe_speedup", probes, 1.5, unit="x, simulated")
@@ -263,11 +290,11 @@ def summarize(
     rows = [row_of(case, run) for case, runs in measured for run in runs]
     curves = [curve_of(case, run) for case, runs in measured for run in runs]
     of_cases = [row_of_case(case, rows) for case, _ in measured]
-    found = gains(of_cases, rows)
+    found, probes = gains(of_cases, rows), rna_probes.rows(_PROBES)
     return Report(
         "rna",
-        claims_of(found, rows, curves),
-        [*of_cases, *found, *rna_probes.rows(_PROBES), *rows, *curves],
+        claims_of(of_cases, found, rows, curves),
+        [*of_cases, *found, *accuracies(of_cases, rows), *probes, *rows, *curves],
         environment,
         unprinted=(TRAININGS, CURVES),
         idle_share=min((row["cpu_idle"] for row in rows), default=None),

@@ -69,6 +69,6 @@ def test_groups_of_rounds(tmp_path: Path, worker: str, gloo: bool, round: int) -
 
 
 @rounds
-@pytest.mark.parametrize("way", test_rna_faults.MOMENTS)
-def test_killed_ranks_of_rounds(tmp_path: Path, way: str, round: int) -> None:
-    test_rna_faults.test_survivors_name_the_killed_rank(tmp_path, way)
+@pytest.mark.parametrize(("way", "rank"), test_rna_faults.KILLED)
+def test_killed_ranks_of_rounds(tmp_path: Path, way: str, rank: int, round: int) -> None:
+    test_rna_faults.test_survivors_name_the_killed_rank(tmp_path, way, rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -17,13 +18,17 @@ MOMENTS = {
 }
 
 
+# Rank 0 has the controller, of the job or of its group, and begins each group's exchange.
+KILLED = [*((way, 1) for way in MOMENTS), ("rounds", 0), ("groups", 0)]
+
+
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", MOMENTS)
-def test_survivors_name_the_killed_rank(tmp_path: Path, way: str) -> None:
-    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=f"fit {way}", rank=1)
+@pytest.mark.parametrize(("way", "rank"), KILLED)
+def test_survivors_name_the_killed_rank(tmp_path: Path, way: str, rank: int) -> None:
+    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=f"fit {way}", rank=rank)
     assert code != 0
     assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
-    check_survivors_of_flows(tmp_path, killed_at, LIMIT)
+    check_survivors_of_flows(tmp_path, killed_at, LIMIT, rank)
     nothing_is_left(tmp_path)
 
 
@@ -45,4 +50,17 @@ def test_a_rank_that_stands_still_is_named(tmp_path: Path, way: str) -> None:
     code, _, _, stopped_at = kill_one(tmp_path, True, f"fit {way}", 1, signal.SIGSTOP, env)
     assert code != 0
     check_survivors_of_flows(tmp_path, stopped_at, 4 + LIMIT)
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.timeout(120)
+def test_a_rank_that_hangs_is_named_by_the_next_flush(tmp_path: Path) -> None:
+    """Its process lives, and its connections do: rounds go on until all are to flush."""
+    env = {"TREPAK_DEADLINE_SECONDS": "4"}
+    code, _, _, hangs_since = kill_one(tmp_path, True, "fit short rounds", 1, signal.SIGUSR1, env)
+    assert code != 0
+    epoch = 30.0  # seconds until its end, at most
+    check_survivors_of_flows(tmp_path, hangs_since, epoch + 4 + LIMIT)
+    caught = json.loads((tmp_path / "0.json").read_text())["caught"]
+    assert "to come to the end of an epoch" in caught["error"]
     nothing_is_left(tmp_path)

@@ -49,8 +49,8 @@ class ADPSGD(SyncModel):
 class Replica(Pace):
     """This rank's parameters: native code has them, the variables show what training goes on from.
 
-    Weights that are set from outside count as a change, as a step does: set them on all ranks after
-    a `flush`, and they are the new average.
+    Weights that are set from outside count as a change: set them on all ranks after a `flush`, and
+    they are the new average.
     """
 
     def __init__(self, distribution: Distribution, seed: int) -> None:
@@ -101,6 +101,7 @@ class Replica(Pace):
         if self.stream is None:
             return
         with tf.init_scope():
+            native.bring_change(self.stream, self._values())  # weights that were set since
             native.settle(self.stream)
             # Averagings move parameters between ranks until all have settled.
             exchange.gather(None, "that all replicas have settled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from trepak.ops import sample_budget as native
 
 _MARK = "_trepak_global_epochs"
+_numbers = itertools.count(1)
 
 
 def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
@@ -40,6 +42,7 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
         raise ValueError(f"an epoch must have at least one sample, got {samples}.")
     if dataset.cardinality() == 0:
         raise ValueError("the dataset is empty: global_epochs needs at least one batch.")
+    number = next(_numbers)
     # A tuner's thread would hold up whoever ends an iterator until it wakes, up to a minute
     # (TensorFlow 2.21; seen as 2 to 26 s on some ranks). An epoch's goes when the next one's comes.
     options = tf.data.Options()
@@ -50,17 +53,29 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
         batch = next(batches)
         size = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
         with tf.control_dependencies([native.deal(size)]):
-            return tf.nest.map_structure(tf.identity, batch)
+            return tf.nest.map_structure(_of_any_size, batch)
 
     def epoch(end: Any) -> tf.data.Dataset:
         numbers = tf.data.Dataset.counter()
         return numbers.take_while(lambda _: native.epoch_goes_on(end)).map(deal)
 
-    begin = tf.data.Dataset.range(1).map(lambda _: native.end_of_epoch(samples))
+    begin = tf.data.Dataset.range(1).map(lambda _: native.end_of_epoch(number, samples))
     epochs = begin.flat_map(epoch).with_options(options)
     setattr(epochs, _MARK, True)
     _let_epochs_differ()
     return epochs
+
+
+def _of_any_size(tensor: Any) -> Any:
+    """Returns the tensor as one whose batch size is not known before a step runs.
+
+    Keras begins a step to find out that an epoch has ended. Its metrics would count such a step's
+    samples too if their number did not depend on the batch.
+    """
+    copied = tf.identity(tensor)
+    if not isinstance(tensor, tf.Tensor) or not tensor.shape.rank:
+        return copied
+    return tf.compat.v1.placeholder_with_default(copied, [None, *tensor.shape[1:]])
 
 
 def _let_epochs_differ() -> None:

@@ -30,7 +30,8 @@ class RNA(SyncModel):
         choices: ranks that are asked per round (section 5.1.2), or `quorum` if that is more.
         staleness: a gradient that would go into a round more than this many rounds newer than its
             parameters is dropped.
-        quorum: answers that start a round; at most the ranks of the smallest group.
+        quorum: answers that start a round; at most the ranks of the smallest group. With "auto", a
+            group that is smaller has all of its ranks answer.
         seed: of the draws.
         groups: ranks that have rounds of their own (section 5.2): lists of them, or "auto", which
             puts together whose steps take alike long. None: all are one group.

@@ -66,13 +66,24 @@ Status AdpsgdPeer::Show(const Payload& values) {
 Status AdpsgdPeer::Add(const Payload& values, uint64_t samples) {
   TREPAK_RETURN_IF_ERROR(Check(values));
   std::lock_guard<std::mutex> lock(mutex_);
+  Take(values);
+  samples_[options().rank] += samples;
+  ++counters_.steps;
+  return is_active() && sent_.size() == 0 ? Begin() : OkStatus();
+}
+
+Status AdpsgdPeer::Bring(const Payload& values) {
+  TREPAK_RETURN_IF_ERROR(Check(values));
+  std::lock_guard<std::mutex> lock(mutex_);
+  Take(values);
+  return OkStatus();
+}
+
+void AdpsgdPeer::Take(const Payload& values) {
   Payload change = Copy(values);
   Accumulate(rules_.type, bytes(), -1.0, shown_.data(), change.mutable_data());
   Accumulate(rules_.type, bytes(), 1.0, change.data(), values_.mutable_data());
   shown_ = Copy(values);
-  samples_[options().rank] += samples;
-  ++counters_.steps;
-  return is_active() && sent_.size() == 0 ? Begin() : OkStatus();
 }
 
 Status AdpsgdPeer::Begin() {

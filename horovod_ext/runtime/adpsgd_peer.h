@@ -59,6 +59,9 @@ class AdpsgdPeer : public Endpoint {
   // went on from, and begins to average.
   Status Add(const Payload& values, uint64_t samples);
 
+  // Adds what was made of them otherwise, e.g. because a user has set weights; begins nothing.
+  Status Bring(const Payload& values);
+
   // Tells all ranks how many samples have been taken, and waits until no averaging of this rank's
   // is on its way.
   void Settle(Callback callback);
@@ -82,6 +85,7 @@ class AdpsgdPeer : public Endpoint {
   size_t head() const { return options().size * sizeof(uint64_t); }
   bool is_active() const { return options().rank % 2 == 0 && options().size > 1; }
   // All of these require mutex_.
+  void Take(const Payload& values);  // what was made of shown_
   Status Begin();
   Payload Packed(size_t size) const;  // samples_ and as much of values_ as goes into `size` bytes
   void Hear(const Payload& packed);

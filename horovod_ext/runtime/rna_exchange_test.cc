@@ -10,6 +10,10 @@
 namespace trepak {
 namespace {
 
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+
 Payload Number(float value) {
   Payload payload = Payload::Allocate(sizeof(float));
   *static_cast<float*>(payload.mutable_data()) = value;
@@ -143,6 +147,147 @@ TEST(RnaExchangeTest, GroupsMoveTheJobsParametersByTheirShares) {
     EXPECT_EQ(trainer.x(), trainers[0].x());
   }
   EXPECT_NEAR(trainers[0].x(), expected, 1e-3 * expected);
+}
+
+// Servers that keep a change, and neither add it nor answer before they are told to.
+class SlowParameters : public SharedParameters {
+ public:
+  void Change(Payload change, uint64_t samples, Callback callback) override {
+    go_on_ = [=] { SharedParameters::Change(change, samples, callback); };
+  }
+  void GoOn() { go_on_(); }
+
+ private:
+  std::function<void()> go_on_;
+};
+
+// A group of three, where rank 2 stops in the midst of the push that the others wait for.
+class StoppedPush {
+ public:
+  static constexpr uint32_t kSize = 3;
+  static constexpr uint32_t kInitiator = 2;
+
+  explicit StoppedPush(milliseconds deadline) {
+    RnaWorker::Rules rules;
+    rules.elements = 1;
+    rules.exchange.period = 1;
+    std::vector<std::string> addresses;
+    std::vector<std::shared_ptr<ErrorLatch>> errors;
+    for (uint32_t rank = 0; rank < kSize; ++rank) {
+      errors.push_back(std::make_shared<ErrorLatch>());
+      addresses.push_back("worker " + std::to_string(rank));
+      workers_.push_back(std::make_shared<RnaWorker>(
+          Endpoint::Options{rank, kSize, deadline}, rules, 0,
+          std::make_shared<SharedReducer>(&allreduce_), parameters_, errors[rank]));
+      workers_[rank]->Attach(network_.Make(addresses[rank], workers_[rank].get()));
+    }
+    RnaController::Rules controllers = Rules(kSize);
+    controllers.members = {0, 1, 2};
+    controller_ = std::make_unique<RnaController>(Endpoint::Options{0, kSize, deadline},
+                                                  controllers, errors[0]);
+    controller_->Attach(network_.Make("controller", controller_.get()));
+    for (auto& worker : workers_) {
+      EXPECT_TRUE(worker->Connect({"controller"}, {0}).ok());
+    }
+    EXPECT_TRUE(controller_->Connect(addresses, {0}).ok());
+  }
+
+  ~StoppedPush() {
+    for (auto& worker : workers_) {
+      worker->Cancel(CancelledError("the test is over"));
+    }
+    controller_.reset();
+    workers_.clear();
+  }
+
+  // Rank 2 starts a round; all apply it, and it begins to push. The next round is not to be read.
+  void Begin() {
+    for (auto& worker : workers_) {
+      worker->Fetch([](const Status& status, const Payload&) { EXPECT_TRUE(status.ok()); });
+    }
+    ASSERT_TRUE(workers_[kInitiator]->Write(GradientOf(1)).ok());
+    for (uint32_t rank = 0; rank < kSize; ++rank) {
+      EXPECT_EQ(ReadFrom(workers_[rank].get()).exchanges, rank == kInitiator);
+    }
+    ASSERT_TRUE(workers_[kInitiator]->Exchange(Number(1)).ok());
+    ASSERT_TRUE(workers_[0]->Write(GradientOf(1)).ok());
+    const auto end = steady_clock::now() + kDeadline;
+    for (auto& worker : workers_) {
+      while (worker->counters().rounds < 2 && steady_clock::now() < end) {
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+      EXPECT_EQ(worker->counters().rounds, 2u);
+      EXPECT_EQ(worker->finished(), 0u) << "its parameters are locked";
+    }
+    // What a process does that is killed or stands still: nothing.
+    workers_[kInitiator]->Cancel(CancelledError("the initiator has stopped"));
+  }
+
+  // Reads until that fails for another reason than that there is nothing yet.
+  Status ErrorOf(uint32_t rank) {
+    Status status;
+    const auto end = steady_clock::now() + kDeadline;
+    do {
+      RnaWorker::Round round;
+      status = workers_[rank]->Read(&round);
+      EXPECT_FALSE(status.ok()) << "rank " << rank << " is to apply something";
+      std::this_thread::sleep_for(milliseconds(1));
+    } while (status.code() == StatusCode::kFailedPrecondition && steady_clock::now() < end);
+    return status;
+  }
+
+  // The push goes through after all, which is too late.
+  void ExpectThatNobodyAdopts() {
+    parameters_->GoOn();
+    EXPECT_EQ(network_.Sent(MessageKind::kExchanged), 1u);
+    const auto end = steady_clock::now() + kDeadline;
+    while (!network_.Idle() && steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    EXPECT_EQ(network_.Sent(MessageKind::kAdopt), 0u);
+    for (const uint32_t rank : {0u, 1u}) {
+      RnaWorker::Round round;
+      EXPECT_FALSE(workers_[rank]->Read(&round).ok());
+    }
+  }
+
+  FakeNetwork& network() { return network_; }
+
+ private:
+  FakeNetwork network_;  // outlives the ranks
+  Allreduce allreduce_{kSize};
+  const std::shared_ptr<SlowParameters> parameters_ = std::make_shared<SlowParameters>();
+  std::vector<std::shared_ptr<RnaWorker>> workers_;
+  std::unique_ptr<RnaController> controller_;
+};
+
+TEST(RnaExchangeTest, WhoHangsInAPushIsNamedByWhoWaitsForIt) {
+  constexpr milliseconds kShort{300};
+  constexpr milliseconds kForOthers{2000};  // who might know better
+  const auto begin = steady_clock::now();
+  StoppedPush push(kShort);
+  push.Begin();
+  const auto begun = steady_clock::now();
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_THAT(std::string(push.ErrorOf(rank).message()),
+                HasSubstr("the parameters that rank 2 exchanges for its group after round 0"));
+  }
+  EXPECT_GE(steady_clock::now() - begin, kShort + kForOthers);
+  EXPECT_LE(steady_clock::now() - begun, kShort + kForOthers + milliseconds(3000));
+  push.ExpectThatNobodyAdopts();
+}
+
+TEST(RnaExchangeTest, WhoIsKilledInAPushIsNamedBeforeTheDeadline) {
+  StoppedPush push(kDeadline);
+  push.Begin();
+  const auto begun = steady_clock::now();
+  push.network().Cut("worker 2");
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_THAT(std::string(push.ErrorOf(rank).message()),
+                HasSubstr("the connection to rank 2 was lost"));
+  }
+  EXPECT_LT(steady_clock::now() - begun, kDeadline / 4);
+  push.ExpectThatNobodyAdopts();
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ Status RnaWorker::Write(Gradient gradient) {
     ++counters_.steps;
     counters_.step_nanoseconds += static_cast<uint64_t>((now - *written_).count());
   }
+  TREPAK_RETURN_IF_ERROR(CheckThatRoundsGoOn(now));
   written_ = now;
   limit_.reset();
   gradient.version = read_;

@@ -174,6 +174,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   Status CheckParameters(const Payload& values) const;
   void Exchanged(uint64_t round, const Status& status, Payload values, uint64_t total);
   std::string NotYet() const;
+  Status CheckThatRoundsGoOn(Clock::time_point now);
   double At(const Payload& buffer, size_t element) const;
   void Put(Payload* buffer, size_t element, double value) const;
   uint64_t SamplesAt(const Payload& buffer) const;
@@ -214,6 +215,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   Callback on_drained_;
   Counters counters_;
   std::optional<Clock::time_point> written_;  // last, since the last drain
+  Clock::time_point stepping_since_;          // with gradients that no round has taken
 
   std::thread thread_;
 };

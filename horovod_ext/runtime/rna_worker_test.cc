@@ -37,9 +37,23 @@ class ScriptedController : public Endpoint {
   uint64_t round_ = 0;
 };
 
+// A rank's parameters in training: one number, on which its gradients depend.
+struct Replica {
+  float x = 64;
+  double applied_rate = 0;  // of the latest round
+
+  // The thesis' update: w is 1 for a contributor, else 0, W = 1 / (sum of w), and a round is
+  // applied at that many n-th parts of the rate that is meant for all n ranks.
+  void Apply(const RnaWorker::Round& round, int n) {
+    applied_rate = round.rate * round.contributors / n;
+    x -= static_cast<float>(applied_rate / round.contributors) * ValueOf(round);
+  }
+};
+
 // Figure 5.1 of the thesis: w0 is always the initiator. In round 0 w1 is not ready; to round 1 it
-// brings two gradients, of x_0 and of x_1; in round 2 both are ready. The learning rate is 1, and a
-// gradient is its rank's number and step as digits, so that sums show what is in them.
+// brings two gradients, of x_0 and of x_1; in round 2 both are ready, w1 first. The gradient of w0
+// is x and that of w1 is 3 x, and both halve their rate of 1/2 in the course. All that is expected
+// was worked out by hand.
 TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
   FakeNetwork network;
   Allreduce allreduce(2);
@@ -59,36 +73,48 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
   for (auto& worker : workers) {
     ASSERT_TRUE(worker->Connect({"controller"}, {0}).ok());
   }
-  const auto write = [&](uint32_t rank, float value) {
-    ASSERT_TRUE(workers[rank]->Write(GradientOf(value)).ok());
+  std::vector<Replica> replicas(2);
+  const auto step = [&](uint32_t rank, double rate) {
+    const float gradient = replicas[rank].x * (rank == 0 ? 1.0f : 3.0f);
+    ASSERT_TRUE(workers[rank]->Write(GradientOf(gradient, 1, rate)).ok());
   };
-  const auto read = [&](uint32_t rank) { return ReadFrom(workers[rank].get()); };
+  struct Expected {
+    double contributors, rate, applied_rate;
+    float sum, x;
+  };
+  const auto apply = [&](uint32_t rank, const Expected& expected) {
+    const RnaWorker::Round round = ReadFrom(workers[rank].get());
+    replicas[rank].Apply(round, 2);
+    EXPECT_EQ(round.contributors, expected.contributors) << "round " << round.number;
+    EXPECT_EQ(round.rate, expected.rate) << "round " << round.number;
+    EXPECT_EQ(replicas[rank].applied_rate, expected.applied_rate) << "round " << round.number;
+    EXPECT_FLOAT_EQ(ValueOf(round), expected.sum) << "round " << round.number;
+    EXPECT_FLOAT_EQ(replicas[rank].x, expected.x) << "after round " << round.number;
+  };
 
-  write(0, 1);  // of x_0
+  // x_1 = 64 - 1/4 * 64: a null gradient lowers the rate, and not the mean.
+  const Expected first = {1.0, 0.5, 0.25, 64.0f, 48.0f};
+  step(0, 0.5);
   controller.Go();
-  RnaWorker::Round round = read(0);
-  EXPECT_EQ(round.contributors, 1.0);
-  EXPECT_EQ(ValueOf(round), 1.0f);
+  apply(0, first);
 
-  write(1, 10);  // of x_0: w1 has not read the first round when it begins this step
-  EXPECT_EQ(ValueOf(read(1)), 1.0f);
-  write(1, 40);  // of x_1
-  write(0, 2);   // of x_1
+  // x_2 = 48 - 3/8 * (48 + g') / 2 with w1's g' = (1 * 192 + 2 * 144) / 3 = 160, at its later rate.
+  const Expected second = {2.0, 0.375, 0.375, 208.0f, 9.0f};
+  step(1, 0.5);  // of x_0: w1 has not read the first round when it begins this step
+  apply(1, first);
+  step(1, 0.25);  // of x_1
+  step(0, 0.5);   // of x_1
   controller.Go();
-  for (const uint32_t rank : {0u, 1u}) {
-    round = read(rank);
-    EXPECT_EQ(round.contributors, 2.0);
-    EXPECT_FLOAT_EQ(ValueOf(round), 2.0f + (1 * 10.0f + 2 * 40.0f) / 3);
-  }
+  apply(0, second);
+  apply(1, second);
 
-  write(1, 70);
-  write(0, 3);
+  // x_3 = 9 - 1/4 * (9 + 27) / 2
+  const Expected third = {2.0, 0.25, 0.25, 36.0f, 4.5f};
+  step(1, 0.25);
+  step(0, 0.25);
   controller.Go();
-  for (const uint32_t rank : {0u, 1u}) {
-    round = read(rank);
-    EXPECT_EQ(round.contributors, 2.0);
-    EXPECT_EQ(ValueOf(round), 73.0f);
-  }
+  apply(0, third);
+  apply(1, third);
   EXPECT_EQ(workers[1]->counters().contributed, 2u);
   EXPECT_EQ(workers[1]->counters().gradients, 3u);
   for (auto& worker : workers) {
@@ -255,96 +281,6 @@ TEST(RnaWorkerTest, EveryGradientCountsOnceWhateverTheSchedule) {
     }
     EXPECT_EQ(counted, written) << "seed " << seed;
   }
-}
-
-TEST(RnaWorkerTest, AwaitWaitsForARoundIfThereIsSomethingToBring) {
-  Job job(2, Rules(2, 2));
-  EXPECT_TRUE(IsReady(job.Await(0))) << "nothing was written";
-  ASSERT_TRUE(job.Write(0, 1.0f).ok());
-  std::future<Status> waiting = job.Await(0);
-  EXPECT_FALSE(IsReady(waiting, milliseconds(50)));
-  ASSERT_TRUE(job.Write(1, 1.0f).ok());
-  ASSERT_TRUE(IsReady(waiting));
-  EXPECT_EQ(job.worker(0).finished(), 1u);
-  EXPECT_TRUE(IsReady(job.Await(0))) << "a round is there to be read";
-}
-
-TEST(RnaWorkerTest, WhoWaitsTooLongFailsAndSaysForWhat) {
-  Job job(2, Rules(2, 2), 100, milliseconds(200));
-  ASSERT_TRUE(job.Write(0, 1.0f).ok());
-  std::future<Status> waiting = job.Await(0);
-  ASSERT_TRUE(IsReady(waiting));
-  const Status status = waiting.get();
-  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("too few ranks have gradients"));
-}
-
-TEST(RnaWorkerTest, WhoEndsFirstLeavesOthersTheirLastRound) {
-  Job job(2, Rules(2));
-  job.Hold(1, true);
-  ASSERT_TRUE(job.Write(1, 1.0f).ok());
-  std::future<Status> first = job.Drain(0);
-  std::future<Status> last = job.Drain(1);
-  ASSERT_TRUE(IsReady(first));
-  EXPECT_TRUE(first.get().ok());
-  job.Leave(0, 0);
-  EXPECT_FALSE(IsReady(last, milliseconds(500)));  // it has time to miss the controller
-  job.Hold(1, false);
-  ASSERT_TRUE(IsReady(last));
-  const Status status = last.get();
-  EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST(RnaWorkerTest, AnAlignedStepBelongsToTheRoundOfItsNumber) {
-  RnaWorker::Rules aligned;
-  aligned.aligned = true;
-  aligned.combine = RnaContributions::Combine::kSum;
-  Job job(2, Rules(2), aligned);
-  for (uint64_t step = 0; step < 2; ++step) {  // rank 0 starts two rounds by itself
-    ASSERT_TRUE(job.Write(0, 1.0f).ok());
-    std::future<Status> waiting = job.Await(0);
-    ASSERT_TRUE(IsReady(waiting));
-    EXPECT_EQ(job.Read(0).number, step);
-  }
-  for (int step = 0; step < 2; ++step) {  // rank 1 comes late to both
-    ASSERT_TRUE(job.Write(1, 1.0f).ok());
-    EXPECT_TRUE(IsReady(job.Await(1)));
-  }
-  std::this_thread::sleep_for(milliseconds(50));
-  EXPECT_EQ(job.worker(1).counters().rounds, 2u);  // and starts none
-  ASSERT_TRUE(job.Write(1, 1.0f).ok());
-  ASSERT_TRUE(IsReady(job.Await(1)));
-  EXPECT_EQ(ValueOf(job.Read(0)), 3.0f);  // of all that it has brought
-  // After a drain all are at the same step.
-  std::future<Status> first = job.Drain(0);
-  std::future<Status> second = job.Drain(1);
-  ASSERT_TRUE(IsReady(first) && IsReady(second));
-  ASSERT_TRUE(job.Write(1, 2.0f).ok());
-  ASSERT_TRUE(IsReady(job.Await(1)));
-  ASSERT_TRUE(job.Write(0, 1.0f).ok());
-  EXPECT_TRUE(IsReady(job.Await(0)));
-  EXPECT_EQ(ValueOf(job.Read(0)), 2.0f);
-}
-
-TEST(RnaWorkerTest, RanksThatNeverDrainAreNamed) {
-  Job job(3, Rules(2), 100, milliseconds(200));
-  std::future<Status> drain = job.Drain(1);
-  ASSERT_TRUE(IsReady(drain));
-  EXPECT_THAT(std::string(drain.get().message()), HasSubstr("for rank 0, rank 2 to come to"));
-}
-
-TEST(RnaWorkerTest, ALostRankEndsWhatOthersWaitFor) {
-  Job job(3, Rules(3, 3));
-  ASSERT_TRUE(job.Write(0, 1.0f).ok());
-  std::future<Status> waiting = job.Await(0);
-  job.network.Cut("worker 2");
-  ASSERT_TRUE(IsReady(waiting));
-  EXPECT_THAT(std::string(waiting.get().message()), HasSubstr("rank 2"));
-  const auto end = std::chrono::steady_clock::now() + kDeadline;
-  while (job.Write(1, 1.0f).ok() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  EXPECT_FALSE(job.Write(1, 1.0f).ok()) << "rank 0 tells the others";
 }
 
 TEST(RnaWorkerTest, WrongWritesAreExplained) {

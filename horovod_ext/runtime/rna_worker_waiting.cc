@@ -15,6 +15,9 @@ namespace {
 // The controller, the connections and the parameter servers' clients know whom this waits for.
 constexpr std::chrono::milliseconds kOthersComplainFirst{2000};
 
+// Deadlines for which a rank steps on while no round starts. Others may be saving a file.
+constexpr int kPatienceOfSteps = 10;
+
 }  // namespace
 
 void RnaWorker::Await(Callback callback) {
@@ -64,6 +67,21 @@ std::string RnaWorker::NotYet() const {
   return "round " + std::to_string(ended_) + " of RNA, which " +
          (started_ > ended_ ? "some rank does not take part in"
                             : "too few ranks have gradients for");
+}
+
+Status RnaWorker::CheckThatRoundsGoOn(Clock::time_point now) {
+  const bool steps_on = written_ && now - *written_ < options().deadline;
+  if (contributions_.empty() || !steps_on) {
+    stepping_since_ = now;
+    return OkStatus();
+  }
+  if (now - stepping_since_ < kPatienceOfSteps * options().deadline) {
+    return OkStatus();
+  }
+  return DeadlineExceededError(
+      "it has stepped on for " +
+      std::to_string(kPatienceOfSteps * options().deadline.count() / 1000) + " s without " +
+      NotYet() + ": look for a rank that stands still");
 }
 
 void RnaWorker::Drain(Callback callback) {

@@ -35,9 +35,13 @@ class SampleBudget {
   }
 
   // Returns where an epoch of so many samples ends that begins now. What the rounds of the epoch
-  // before had too many is the new one's.
-  uint64_t EndOfEpoch(uint64_t samples) {
+  // before had too many is the new one's, if both are of the same dataset.
+  uint64_t EndOfEpoch(uint64_t dataset, uint64_t samples) {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(dataset_, dataset) != dataset) {
+      end_ = counted_;
+      dealt_ = 0;
+    }
     const bool goes_on = end_ <= counted_ && counted_ < end_ + samples;
     end_ = (goes_on ? end_ : counted_) + samples;
     return end_;
@@ -59,6 +63,7 @@ class SampleBudget {
   uint64_t dealt_ = 0;    // Guarded by mutex_.
   uint64_t counted_ = 0;  // Guarded by mutex_.
   uint64_t end_ = 0;      // Guarded by mutex_; of the latest epoch
+  uint64_t dataset_ = 0;  // Guarded by mutex_; of the latest epoch
 };
 
 }  // namespace trepak

@@ -53,6 +53,9 @@ def weights_that_are_set_count_as_a_change() -> None:
     optimizer.apply([tf.zeros(3)], [variable])
     optimizer.flush()
     np.testing.assert_allclose(variable.numpy(), 7.0, rtol=1e-5)
+    variable.assign(np.full(3, -2.0, "float32"))
+    optimizer.flush()  # as `fit` begins with one
+    np.testing.assert_allclose(variable.numpy(), -2.0, rtol=1e-5)
 
 
 @case

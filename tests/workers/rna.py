@@ -260,7 +260,7 @@ def later_epochs_have_steps_of_their_own() -> Any:
     def pause(number: int, logs: Any) -> None:
         steps[epoch] += 1
         is_fast = hvd.rank() == epoch % 2  # another rank in each epoch
-        time.sleep(0.005 if is_fast else 0.05)
+        time.sleep(0.02 if is_fast else 0.1)
 
     model.fit(
         trepak.global_epochs(dataset, samples=480).prefetch(1),
@@ -277,6 +277,27 @@ def later_epochs_have_steps_of_their_own() -> Any:
         assert fast[number] > 2 * slow[number], by_rank
         assert abs(sum(one[number] for one in by_rank) - 480 / 8) <= 6 * hvd.size(), by_rank
     return by_rank
+
+
+@case
+def metrics_count_what_was_trained_with() -> None:
+    """Batches of a size that is known beforehand, and an end of an epoch that is not."""
+    keras.utils.set_random_seed(3)
+    model = dense_model()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.RNA(seed=4))
+
+    def one(y_true: Any, y_pred: Any) -> Any:
+        return tf.cast(tf.abs(y_pred[:, 0]) >= 0, tf.float32)
+
+    model.compile(optimizer, loss="mse", metrics=[one], jit_compile=False)
+    dataset = tf.data.Dataset.from_tensor_slices(batch(0)).repeat().batch(8, drop_remainder=True)
+    history = model.fit(
+        trepak.global_epochs(dataset, samples=160),
+        epochs=2,
+        callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)],
+        verbose=0,
+    )
+    np.testing.assert_allclose(history.history["one"], 1.0)
 
 
 def check_that_nobody_waits(sync: Any) -> None:

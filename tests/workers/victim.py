@@ -27,6 +27,7 @@ WAYS = {
     "overlap": lambda: {"transport": trepak.Geryon()},
     "quorum": lambda: {"sync": trepak.RNA(choices=3, quorum=3)},
     "rounds": lambda: {"sync": trepak.RNA()},
+    "short rounds": lambda: {"sync": trepak.RNA()},
     "groups": lambda: {"sync": trepak.RNA(groups=[[0, 1], [2]], period=1)},
     "pairs": lambda: {"sync": trepak.ADPSGD()},
 }
@@ -86,11 +87,12 @@ def compiled_loop(model: Any) -> None:
 def main() -> None:
     # The Gloo launcher ends the survivors with SIGTERM at once; they shall have their say first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, lambda *_: time.sleep(3600))  # hangs, and its process lives
     sets = [hvd.ProcessSet([0, 1]), hvd.ProcessSet([2])] if "groups" in sys.argv else None
     hvd.init(process_sets=sets)
-    way = sys.argv[2] if len(sys.argv) > 2 else "horovod"
+    way = " ".join(sys.argv[2:]) or "horovod"
     # Large where rounds and pushes are to take most of the time.
-    hidden = 8 if way in ("horovod", "overlap", "quorum") else 1024
+    hidden = 1024 if way in ("rounds", "groups", "pairs") else 8
     middle = [keras.layers.Dense(hidden, activation="tanh") for _ in range(2)]
     model = keras.Sequential([keras.Input((6,)), *middle, keras.layers.Dense(3)])
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **WAYS[way]())

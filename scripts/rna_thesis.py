@@ -1,0 +1,52 @@
+"""What the thesis measured of RNA (section 5.6), to stand beside what `trepak bench rna` does."""
+
+from __future__ import annotations
+
+from trepak.scripts import rna_probes
+from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+
+# By case and way: gains over Horovod in time to the target loss (5.6.1, Figures 5.3 and 5.5).
+GAINS = {
+    ("resnet", RNA): 1.7,
+    ("resnet", EAGER): 1.3,
+    ("mixed", RNA): 1.5,
+    ("mixed", EAGER): 1.1,
+    ("mixed", GROUPED): 1.8,
+    ("lstm", RNA): 1.6,
+    ("transformer", RNA): 2.2,
+    ("transformer", EAGER): 1.4,
+    ("transformer", ADPSGD): 1.2,
+    ("vgg", RNA): 1.4,
+    ("vgg mixed", GROUPED): 1.4,
+}
+
+# The same in time per iteration (Figure 5.5a).
+GAINS_PER_STEP = {
+    ("transformer", RNA): 2.6,
+    ("transformer", EAGER): 1.9,
+    ("transformer", ADPSGD): 1.4,
+}
+
+# By way, of ResNet50: training accuracy (Table 5.3), held-out top-1 accuracy and thousands of
+# iterations (Table 5.4).
+ACCURACIES = {
+    HOROVOD: (0.78, 0.762, 42.2),
+    EAGER: (0.762, 0.748, 49.8),
+    ADPSGD: (0.708, 0.688, 38.8),
+    RNA: (0.782, 0.759, 52.4),
+}
+
+# By case: share of an iteration in which RNA copies between GPU and CPU (Table 5.5).
+COPY_SHARES = {"resnet": 0.062, "lstm": 0.038, "vgg": 0.23, "transformer": 0.18}
+
+CLAIMS = {
+    "rna.time_to_loss_vs_horovod": 1.7,
+    "rna.time_to_loss_lstm_vs_horovod": 1.6,
+    "rna.time_to_loss_transformer_vs_horovod": 2.2,
+    "rna.time_to_loss_vgg_vs_horovod": 1.4,
+    "rna.time_to_loss_vs_eager_sgd": 1.3,
+    "rna_hierarchical.time_to_loss_mixed_vs_horovod": 1.8,
+    "rna.accuracy_gap": 0.3,  # Table 5.4
+    "rna.copy_share": 0.062,
+    "rna.probe_speedup": rna_probes.THESIS,
+}
