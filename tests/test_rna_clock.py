@@ -55,12 +55,16 @@ def test_steps_take_what_was_drawn() -> None:
     slowed = Slowed(times, own=10.0)
     x = keras.ops.ones((1, 2))
     slowed(x, training=True)
-    slowed.begin_anew()
-    for milliseconds in (20, 80, 10):
-        began = time.perf_counter()
-        slowed(x, training=True)
-        took = 1000 * (time.perf_counter() - began)
-        assert milliseconds - 1 <= took <= milliseconds + 50
+    took = np.zeros((10, 3))
+    for of_round in took:  # on a loaded machine most come late
+        slowed.begin_anew()
+        for step in range(3):
+            began = time.perf_counter()
+            slowed(x, training=True)
+            of_round[step] = 1000 * (time.perf_counter() - began)
+    expected = np.array([20.0, 80.0, 10.0])
+    assert (took >= expected - 1).all(), took
+    assert (took.min(axis=0) <= expected + 8).all(), took
     slowed(x, training=False)
     np.testing.assert_allclose(slowed.drawn(), [0.03, 0.09, 0.02])
 

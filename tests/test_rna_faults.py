@@ -19,7 +19,15 @@ MOMENTS = {
 
 
 # Rank 0 has the controller, of the job or of its group, and begins each group's exchange.
-KILLED = [*((way, 1) for way in MOMENTS), ("rounds", 0), ("groups", 0)]
+LONGER = pytest.mark.soak  # much like the others, half a minute each
+KILLED = [
+    ("quorum", 1),
+    ("rounds", 0),
+    ("groups", 1),
+    ("pairs", 1),
+    pytest.param("rounds", 1, marks=LONGER),
+    pytest.param("groups", 0, marks=LONGER),
+]
 
 
 @pytest.mark.timeout(120)
@@ -33,7 +41,7 @@ def test_survivors_name_the_killed_rank(tmp_path: Path, way: str, rank: int) -> 
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", ["quorum", "groups"])
+@pytest.mark.parametrize("way", [pytest.param("quorum", marks=LONGER), "groups"])
 def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
     code, output, seconds, _ = kill_one(tmp_path, gloo=False, loop=f"fit {way}", rank=1)
     assert code != 0
@@ -43,7 +51,10 @@ def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", MOMENTS)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param("quorum", marks=LONGER), "rounds", "groups", pytest.param("pairs", marks=LONGER)],
+)
 def test_a_rank_that_stands_still_is_named(tmp_path: Path, way: str) -> None:
     """No wait without a deadline: here 4 seconds."""
     env = {"TREPAK_DEADLINE_SECONDS": "4"}

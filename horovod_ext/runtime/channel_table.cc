@@ -32,6 +32,7 @@ Flow* ChannelTable::Find(uint32_t peer, uint8_t priority) const {
 }
 
 void ChannelTable::Broadcast(const Message& message) const {
+  std::lock_guard<std::mutex> lock(broadcasting_);
   for (const auto& [id, flow] : flows_) {
     if (id.second == 0) {
       // One that can't be told has failed itself.
@@ -41,6 +42,7 @@ void ChannelTable::Broadcast(const Message& message) const {
 }
 
 void ChannelTable::BroadcastOnAll(const Message& message) const {
+  std::lock_guard<std::mutex> lock(broadcasting_);
   for (const auto& [id, flow] : flows_) {
     [[maybe_unused]] const Status status = flow->Send(message);
   }

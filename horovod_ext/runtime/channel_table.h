@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,8 +17,9 @@
 
 namespace trepak {
 
-// Thread safety: Open comes first, from one thread; the rest may then be called from any thread,
-// without a lock, since nothing changes any more. Owns the flows; the transport must outlive it.
+// Thread safety: Open comes first, from one thread; the rest may then be called from any thread.
+// Broadcasts come one after the other; for the rest no lock is needed, since nothing changes any
+// more. Owns the flows; the transport must outlive it.
 class ChannelTable {
  public:
   // Opens a flow of each priority to each peer.
@@ -31,7 +33,7 @@ class ChannelTable {
   Flow* Find(uint32_t peer, uint8_t priority) const;
 
   // A message to everybody, on the flows of the highest priority. Flows that have failed are left
-  // out.
+  // out. Who acts upon it cannot overtake it: a broadcast that it causes comes later everywhere.
   void Broadcast(const Message& message) const;
 
   // The same on the flows of all priorities: it arrives behind all that was sent before.
@@ -49,6 +51,7 @@ class ChannelTable {
   uint32_t rank_ = 0;
   size_t priorities_ = 0;
   std::map<std::pair<uint32_t, uint8_t>, std::unique_ptr<Flow>> flows_;
+  mutable std::mutex broadcasting_;
 };
 
 }  // namespace trepak

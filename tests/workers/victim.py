@@ -99,12 +99,13 @@ def main() -> None:
     model.compile(optimizer, loss="mse", jit_compile=False)
     if way == "overlap":
         trepak.overlap(model)
-    caught = {}
     try:
         {"fit": fit, "eager_loop": eager_loop, "compiled_loop": compiled_loop}[sys.argv[1]](model)
     except hvd.elastic.HorovodInternalError as error:
         caught = {"ok": True, "error": str(error), "time": time.time()}
-    (OUT / f"{hvd.rank()}.json").write_text(json.dumps({"caught": caught}))
+        # Before the traceback goes, and with it tf.data's iterator: that can take seconds, and the
+        # launcher ends who is left 5 s after the first one.
+        (OUT / f"{hvd.rank()}.json").write_text(json.dumps({"caught": caught}))
     sys.exit(3)
 
 
