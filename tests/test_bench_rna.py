@@ -232,7 +232,8 @@ def test_quick_run_measures(tmp_path: Path) -> None:
     for row in rows.values():
         assert row["steps_of_a_rank"] == pytest.approx(24, abs=4)  # two epochs of 12
         assert row["drawn_ms"] == pytest.approx(350, rel=0.25)
-        assert row["computed_ms"] == pytest.approx(row["drawn_ms"], rel=0.15)
+        # A loaded machine computes for longer, and steps may be a little shorter than drawn.
+        assert 0.9 <= row["computed_ms"] / row["drawn_ms"] <= 1.5
     assert rows[HOROVOD]["step_ms"] >= 0.8 * case["step_ms"]
     assert rows[RNA]["step_ms"] < rows[HOROVOD]["step_ms"]
     assert rows[RNA]["rounds_per_s"] > 0 and rows[HOROVOD]["rounds_per_s"] == 0

@@ -30,6 +30,8 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
     are reduced in every step (`sync=trepak.BSP()`), epochs of a given length need no such wrapper,
     and this one never ends.
 
+    Batches have an unknown size while a step is traced: use `tf.shape(x)[0]`, not `x.shape[0]`.
+
     Args:
         dataset: this rank's batches; each a tensor, or a nest of them, with samples in the first
             dimension. It needs at least one, or its first step fails.

@@ -60,7 +60,7 @@ Status RnaWorker::Write(Gradient gradient) {
     return InvalidArgumentError(Me() + " wrote " + std::to_string(size) +
                                 " bytes of gradients, not " + std::to_string(bytes()));
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   if (draining_) {
     return FailedPreconditionError(Me() + " wrote gradients while it drains");
   }
@@ -69,7 +69,12 @@ Status RnaWorker::Write(Gradient gradient) {
     ++counters_.steps;
     counters_.step_nanoseconds += static_cast<uint64_t>((now - *written_).count());
   }
-  TREPAK_RETURN_IF_ERROR(CheckThatRoundsGoOn(now));
+  Status goes_on = CheckThatRoundsGoOn(now);
+  if (!goes_on.ok()) {
+    lock.unlock();
+    Fail(goes_on.Annotate(Me()));  // which tells the others
+    return error();
+  }
   written_ = now;
   limit_.reset();
   gradient.version = read_;
