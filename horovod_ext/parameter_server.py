@@ -14,6 +14,8 @@ from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import engine
 from trepak.ops import parameter_server as native
 
+_FIRST_KEY = 1 << 31  # of the servers' variables that are not a gradient's
+
 _running: ServerOptions | None = None
 _variables: dict[int, tuple[str, Any, int]] = {}  # by key: label, dtype, elements
 
@@ -108,6 +110,15 @@ def _end() -> None:
     if _running is not None:
         _running = None
         engine.stop_engine(flows.PATIENCE_SECONDS)
+
+
+def key_of_stream(stream: int) -> int:
+    """Returns the key of an optimizer's parameters; the next one is that of what they come from.
+
+    Args:
+        stream: the optimizer's number; see `flows.begin_stream`.
+    """
+    return _FIRST_KEY + 2 * stream
 
 
 def register(key: int, variable: Any) -> str:

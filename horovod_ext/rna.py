@@ -10,8 +10,6 @@ from trepak.horovod_ext import basics, exchange, flows, parameter_server, rna_gr
 from trepak.horovod_ext.rna_groups import Groups
 from trepak.ops import rna as native
 
-_FIRST_KEY = 1 << 31  # of the parameter servers' variables that are not a gradient's
-
 
 @dataclass(frozen=True)
 class RoundOptions:
@@ -110,7 +108,7 @@ def _start(
             members=members,
             process_set=rna_groups.process_set(together, size),
             period=options.period if len(together) > 1 else 0,
-            parameters=None if groups is None else _FIRST_KEY + 2 * stream,
+            parameters=None if groups is None else parameter_server.key_of_stream(stream),
             choices=options.choices,
             quorum=min(options.quorum, len(members)),  # a group found later may be smaller
             seed=options.seed,

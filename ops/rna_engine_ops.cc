@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "horovod_ext/runtime/engine.h"
 #include "ops/engine_ops.h"
 #include "ops/job_attributes.h"
+#include "ops/led_ops.h"
 #include "ops/packed.h"
 #include "ops/rna_ops.h"
 #include "tensorflow/core/framework/op.h"
@@ -126,44 +126,18 @@ class RnaStartOp : public RnaOp {
     OP_REQUIRES_OK(context, ToFlowError(MakeReducer("trepak_rna_" + std::to_string(stream()),
                                                     process_set_, &options.reducer)));
     if (parameters_ >= 0) {
-      OP_REQUIRES_OK(context, ToFlowError(ShareParameters(options.worker, &options.global)));
+      OP_REQUIRES_OK(context, ToFlowError(ServeParameters(
+                                  static_cast<uint32_t>(parameters_), options.worker.type,
+                                  options.worker.elements, options.job.size, &options.global)));
     }
     OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
-    tensorflow::Tensor* addresses = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));
-    addresses->vec<tensorflow::tstring>()(0) = engine().worker_address();
-    addresses->vec<tensorflow::tstring>()(1) = engine().controller_address();
+    OutputAddresses(context, engine());
   }
 
  private:
-  Status ShareParameters(const RnaWorker::Rules& about,
-                         std::shared_ptr<GlobalParameters>* global) const {
-    const auto key = static_cast<uint32_t>(parameters_);
-    const std::shared_ptr<ParameterClient> client = Engine::Global().client();
-    if (client == nullptr) {
-      return FailedPreconditionError("groups of RNA need the parameter servers, which don't run");
-    }
-    TREPAK_RETURN_IF_ERROR(client->Register(key, "the parameters of RNA's groups", about.type,
-                                            static_cast<int64_t>(about.elements)));
-    TREPAK_RETURN_IF_ERROR(
-        client->Register(key + 1, "the samples of RNA's groups", ElementType::kFloat64, 1));
-    *global = std::make_shared<ServedParameters>(client, key, about.type, options_.job.size);
-    return OkStatus();
-  }
-
   RnaEngine::Options options_;
   int process_set_ = 0;
   int64_t parameters_ = -1;
-};
-
-class RnaConnectOp : public RnaOp {
- public:
-  using RnaOp::RnaOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const auto controller = context->input(0).scalar<tensorflow::tstring>();
-    OP_REQUIRES_OK(context, ToFlowError(engine().Connect(std::string(controller()),
-                                                         Strings(context->input(1)))));
-  }
 };
 
 class RnaCountersOp : public RnaOp {
@@ -179,7 +153,8 @@ class RnaCountersOp : public RnaOp {
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaStart").Device(tensorflow::DEVICE_CPU), RnaStartOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakRnaConnect").Device(tensorflow::DEVICE_CPU), RnaConnectOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaConnect").Device(tensorflow::DEVICE_CPU),
+                        LedConnectOp<RnaEngine>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaStop").Device(tensorflow::DEVICE_CPU),
                         StreamStopOp<RnaEngine>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaCounters").Device(tensorflow::DEVICE_CPU), RnaCountersOp);

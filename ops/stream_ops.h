@@ -44,12 +44,18 @@ void OutputScalar(tensorflow::OpKernelContext* context, int output, Value value)
   scalar->scalar<Value>()() = std::move(value);
 }
 
+template <typename Value, typename Values>
+void OutputVector(tensorflow::OpKernelContext* context, int output, const Values& values) {
+  tensorflow::Tensor* vector = nullptr;
+  OP_REQUIRES_OK(context,
+                 context->allocate_output(output, {static_cast<int64_t>(values.size())}, &vector));
+  std::copy(values.begin(), values.end(), vector->vec<Value>().data());
+}
+
+// What has been counted, as the op's only output.
 inline void OutputCounters(tensorflow::OpKernelContext* context,
                            std::initializer_list<uint64_t> counted) {
-  tensorflow::Tensor* counters = nullptr;
-  OP_REQUIRES_OK(context,
-                 context->allocate_output(0, {static_cast<int64_t>(counted.size())}, &counters));
-  std::copy(counted.begin(), counted.end(), counters->vec<int64_t>().data());
+  OutputVector<int64_t>(context, 0, counted);
 }
 
 // Returns what ends an asynchronous op; it keeps the owner of what the op waits for alive.

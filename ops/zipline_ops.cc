@@ -1,6 +1,5 @@
 // TrepakZipline: where a barrier makes workers wait least.
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <string>
@@ -68,11 +67,7 @@ class ZiplineOp : public tensorflow::OpKernel {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     OutputScalar(context, 0, barrier.waiting_time);
     OutputScalar(context, 1, barrier.barrier_time);
-    tensorflow::Tensor* iterations = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(2, {static_cast<int64_t>(ends.workers)}, &iterations));
-    std::copy(barrier.iterations.begin(), barrier.iterations.end(),
-              iterations->vec<int64_t>().data());
+    OutputVector<int64_t>(context, 2, barrier.iterations);
     OutputScalar(context, 3, took.count());
   }
 

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-
-from trepak.scripts.bench_report import Options, Report, Surroundings, commit
-from trepak.scripts.lab import state
-from trepak.scripts.lab.job import Job, run
-from trepak.scripts.lab.network import LabError
-from trepak.scripts.launcher import JobError
-from trepak.scripts.rna_cases import Case, cases
+from trepak.scripts.bench_report import Options, Report, Surroundings
+from trepak.scripts.rna_cases import cases
 from trepak.scripts.rna_figures import draw
-from trepak.scripts.rna_report import Run, summarize
+from trepak.scripts.rna_report import summarize
+from trepak.scripts.uneven.trainings import Plan, folder_of, measure_all
 
 __all__ = ["SUMMARY", "draw", "measure"]
 
 SUMMARY = "time to a held-out loss on an uneven cluster: RNA, Horovod, eager-SGD, AD-PSGD"
 
-_NAME = "trepak-bench"
 _WORKERS = 8
-_TIMEOUT = 3 * 3600.0
-_PACKET = 8000  # bytes
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One job: a case, by several ways and with several seeds."""
-
-    case: Case
-    ways: Sequence[str]
-    seeds: Sequence[int]
 
 
 def plan(options: Options) -> list[Plan]:
@@ -56,111 +32,6 @@ def measure(options: Options) -> Report:
         JobError: no lab can be made here, or the workers failed.
     """
     surroundings = Surroundings()
-    measured: list[tuple[Case, list[Run]]] = []
-    before = 0
-    with Console(stderr=True).status("") as status:
-        plans = plan(options)
-        for number, one in enumerate(plans, start=1):
-            status.update(f"job {number} of {len(plans)}: {one.case.name}")
-            keeper = Keeper(one, None if options.quick else _folder())
-            before += len(keeper.runs)
-            try:
-                keeper.run_the_rest()
-            except LabError as error:
-                raise JobError(str(error)) from error
-            measured.append((one.case, keeper.runs))
+    measured, before = measure_all(plan(options), None if options.quick else folder_of("rna"))
     environment = surroundings.environment("trepak lab run --gloo")
     return summarize(measured, {**environment, "trainings_of_an_earlier_run": before})
-
-
-def _folder() -> Path | None:
-    """Returns where trainings of this commit are kept; None if it is not known what runs."""
-    known = commit()
-    if known is None or known.endswith("-dirty"):
-        return None
-    return Path(__file__).resolve().parent.parent / "build" / "bench-rna" / known
-
-
-class Keeper:
-    """Keeps what was measured of a plan, so that a run that was interrupted can go on."""
-
-    def __init__(self, plan: Plan, folder: Path | None) -> None:
-        """Reads what is kept of seeds with all their ways; `folder`: None keeps nothing."""
-        self._plan = plan
-        self._file = None if folder is None else folder / f"{plan.case.name}.json"
-        kept = self._file and self._file.exists() and json.loads(self._file.read_text())
-        self.runs: list[Run] = []
-        self._add(kept or [])
-
-    def _add(self, runs: Sequence[Run]) -> None:
-        for seed in self._plan.seeds:
-            of_seed = [run for run in runs if run["seed"] == seed]
-            if {run["way"] for run in of_seed} == set(self._plan.ways):
-                self.runs += of_seed
-
-    def run_the_rest(self) -> None:
-        """Measures the seeds that are missing.
-
-        Raises:
-            JobError: the workers failed; what they have measured before is kept.
-            LabError: no lab can be made here.
-        """
-        done = {run["seed"] for run in self.runs}
-        missing = [seed for seed in self._plan.seeds if seed not in done]
-        if not missing:
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            output = Path(folder) / "outcomes.json"
-            try:
-                run_plan(dataclasses.replace(self._plan, seeds=missing), output)
-            finally:
-                self._add(json.loads(output.read_text()) if output.exists() else [])
-                if self._file is not None:
-                    self._file.parent.mkdir(parents=True, exist_ok=True)
-                    self._file.write_text(json.dumps(self.runs))
-
-
-def run_plan(plan: Plan, output: Path) -> None:
-    """Runs one job in a lab of its own; writes its trainings, see `bench_rna_worker`, as it goes.
-
-    Raises:
-        JobError: the workers failed.
-        LabError: no lab can be made here.
-    """
-    state.down(_NAME)  # one that an earlier run left
-    size = len(plan.case.ranks)
-    lab, _ = state.up(_NAME, size, plan.case.bits_per_second(), 2, _PACKET)
-    try:
-        spec = output.with_suffix(".spec")
-        spec.write_text(json.dumps(_spec(plan)))
-        module = [sys.executable, "-m", "trepak.scripts.bench_rna_worker"]
-        job = Job(
-            [*module, "--spec", str(spec), "--output", str(output)],
-            size,
-            gloo=True,  # MPI's ranks poll while they wait
-            variables={host: _variables(plan.case) for host in lab.host_names},
-        )
-        result = run(lab, job, lambda line: False, _TIMEOUT)
-        if result.outcome.exit_code:
-            raise JobError(
-                f"the workers ended with {result.outcome.exit_code}:\n{result.outcome.text()}"
-            )
-    finally:
-        state.down(_NAME)
-
-
-def _variables(case: Case) -> Mapping[str, str]:
-    return {
-        # The best for Horovod: steps of an even cluster take 4% longer with 5 ms; the others don't,
-        # and polling every ms takes 25% of the CPU.
-        "HOROVOD_CYCLE_TIME": "1" if case.exchange_ms < 10 else "5",
-        "TREPAK_DEADLINE_SECONDS": "300",  # tracing takes one longer than another
-    }
-
-
-def _spec(plan: Plan) -> dict[str, Any]:
-    return {
-        "case": dataclasses.asdict(plan.case),
-        "ways": list(plan.ways),
-        "seeds": list(plan.seeds),
-    }

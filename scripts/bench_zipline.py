@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from trepak.scripts.bench_report import Claim, Options, Report, Surroundings
+from trepak.scripts.elastic_bsp_paper import SEARCH_MICROSECONDS
 
 SUMMARY = "the time to find the next barrier: ZipLine, the paper's form of it, (Full)GridScan"
 
@@ -31,12 +32,6 @@ _ALGORITHMS = {  # and how reports call them
 _SIZES: tuple[Size, ...] = tuple((n, r) for n in (10, 100, 1000) for r in (15, 150))
 _LARGEST = _SIZES[-1]
 _TRIALS = 10  # of which the paper takes the mean
-# Microseconds, in the order of _SIZES.
-_PAPER = {
-    "zipline": (1.49e2, 1.32e3, 6.37e3, 4.99e4, 2.53e5, 2.38e6),
-    "full_grid_scan": (1.54e3, 4.67e4, 8.13e4, 2.15e6, 4.04e6, 2.07e8),
-    "grid_scan": (1.68e2, 5.50e3, 1.11e3, 4.38e4, 7.45e3, 2.57e5),
-}
 
 
 def end_times(workers: int, lookahead: int, seed: int) -> NDArray[np.float64]:
@@ -98,13 +93,17 @@ def summarize(measured: Sequence[tuple[Size, Sequence[Trial]]], environment: Any
                 speedup, "x", 5.0, "higher"
             )
             claims["zipline.ms_1000x150"] = Claim(
-                row["zipline"] / 1e3, "ms", 20.0, "lower", paper=_PAPER["zipline"][-1] / 1e3
+                row["zipline"] / 1e3,
+                "ms",
+                20.0,
+                "lower",
+                paper=SEARCH_MICROSECONDS["zipline"][-1] / 1e3,
             )
     worst = max(row["grid_scan_excess"] for row in waiting)
     claims["zipline.gridscan_excess_wait"] = Claim(worst, "of the least", None, "lower")
     papers = [
         {"kind": PAPERS, "workers": size[0], "lookahead": size[1]}
-        | {algorithm: times[_SIZES.index(size)] for algorithm, times in _PAPER.items()}
+        | {algorithm: times[_SIZES.index(size)] for algorithm, times in SEARCH_MICROSECONDS.items()}
         for size, _ in measured
     ]
     return Report("zipline", claims, [*rows, *papers, *waiting], environment)

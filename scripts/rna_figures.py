@@ -8,8 +8,9 @@ from typing import Any
 
 from trepak.scripts import rna_probes
 from trepak.scripts.bench_report import Report
-from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, SCALING
+from trepak.scripts.rna_cases import SCALING
 from trepak.scripts.rna_report import CURVES, GAINS, TRAININGS
+from trepak.scripts.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
 _WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
 _COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from trepak.scripts.rna_cases import cases
-from trepak.scripts.rna_tasks import task
+from trepak.scripts.uneven.tasks import task
 
 _EVERY = 6  # steps
 

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from trepak.scripts import rna_probes, rna_thesis
 from trepak.scripts.bench_report import Claim, Report
-from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, Case
-from trepak.scripts.rna_curves import Curve, best_accuracy, seconds_to, seconds_until
+from trepak.scripts.uneven.cases import Case
+from trepak.scripts.uneven.curves import Curve, best_accuracy, seconds_to, seconds_until
+from trepak.scripts.uneven.trainings import Run
+from trepak.scripts.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
 _PROBES = 10_000  # simulated rounds
 
@@ -22,7 +24,6 @@ TRAININGS = "trainings"
 CURVES = "seconds, held-out loss and accuracy after each epoch"
 
 Row = Mapping[str, Any]
-Run = Mapping[str, Any]  # see `bench_rna_worker`
 
 
 def row_of(case: Case, run: Run) -> dict[str, Any]:
@@ -33,7 +34,10 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
     rounds = ranks[0]["rounds"]
 
     def of_all(figure: str) -> float:
-        return sum(rank.get(figure, 0) + rank["rounds"].get(figure, 0) for rank in ranks)
+        return sum(
+            rank.get(figure, 0) + rank["rounds"].get(figure, 0) + rank["figures"].get(figure, 0)
+            for rank in ranks
+        )
 
     steps, contributed, available = of_all("steps"), of_all("contributed"), seconds * len(ranks)
     return {

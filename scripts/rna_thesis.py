@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trepak.scripts import rna_probes
-from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
 # By case and way: gains over Horovod in time to the target loss (5.6.1, Figures 5.3 and 5.5).
 GAINS = {

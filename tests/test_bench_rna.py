@@ -11,23 +11,12 @@ import pytest
 from matplotlib.figure import Figure
 from test_lab import TREPAK, needs_lab
 
-from trepak.scripts import bench_rna, rna_curves, rna_figures, rna_report
+from trepak.scripts import rna_figures, rna_report
 from trepak.scripts.bench_report import Options
-from trepak.scripts.bench_rna import Keeper, Plan, plan
-from trepak.scripts.launcher import JobError
-from trepak.scripts.rna_cases import (
-    ADPSGD,
-    EAGER,
-    GROUPED,
-    HOROVOD,
-    RNA,
-    WORD_MS,
-    Uneven,
-    cases,
-    videos,
-    words,
-)
-from trepak.scripts.rna_tasks import task
+from trepak.scripts.bench_rna import plan
+from trepak.scripts.rna_cases import cases
+from trepak.scripts.uneven.tasks import task
+from trepak.scripts.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
 # After each epoch: seconds, loss, accuracy.
 CURVE = [(10.0, 1.6, 0.5), (20.0, 0.8, 0.8), (30.0, 0.2, 0.9), (40.0, 0.3, 0.88)]
@@ -53,7 +42,7 @@ def run(
         "computed_s": 30.0 * pace,
         "began_s": 1.0,
         "drained_s": 2.0,
-        "copied_s": 0.4,
+        "figures": {"copied_s": 0.4},
         "stopped_early": stopped_early,
         "training_accuracy": 0.95,
         "own_ms": 5.0,
@@ -136,13 +125,6 @@ def test_figures_are_drawn_of_every_case() -> None:
     assert {case.name for case in cases(8)} <= titles
 
 
-def test_targets_are_met_between_epochs() -> None:
-    assert rna_curves.seconds_to(CURVE, 1.6) == 10.0
-    assert rna_curves.seconds_to(CURVE, 0.4) == pytest.approx(25.0)  # half way from 0.8 to 0.2
-    assert rna_curves.seconds_to(CURVE, 0.1) is None
-    assert rna_curves.seconds_until(CURVE, 0.85) == pytest.approx(25.0)
-
-
 def test_bounds_follow_from_the_delays() -> None:
     """(c + E[max of n delays] + x) / (c + E[delay])."""
     resnet = cases(8)[0]
@@ -153,51 +135,9 @@ def test_bounds_follow_from_the_delays() -> None:
     )
 
 
-def test_videos_take_as_long_as_in_the_thesis() -> None:
-    import numpy as np
-
-    times = videos(np.random.default_rng(0), 200_000) * 1219 / 350
-    assert times.min() >= 156 and times.max() <= 8000
-    assert times.mean() == pytest.approx(1219, rel=0.03)
-    assert times.std() == pytest.approx(760, rel=0.06)
-
-
-def test_sentences_take_as_long_as_they_have_words() -> None:
-    import numpy as np
-
-    rng = np.random.default_rng
-    lengths, times = words(rng(0), 1000), Uneven(sentences=True).draw(rng(0), 1000)
-    np.testing.assert_allclose(times / lengths, WORD_MS)
-    assert times.mean() == pytest.approx(350, rel=0.05)
-
-
 def test_networks_have_the_parameters_that_links_are_made_for() -> None:
     for case in cases(8):
         assert task(case.task).build().count_params() == case.parameters, case.name
-
-
-def test_an_interrupted_bench_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan_ = Plan(cases(8)[0], [HOROVOD, RNA], range(3))
-    asked = []
-
-    def broken(plan: Plan, output: Path) -> None:
-        asked.append(list(plan.seeds))
-        seed = plan.seeds[0]
-        runs = [run(way, seed, 1.0) for way in plan.ways] + [run(RNA, seed + 1, 1.0)]
-        output.write_text(json.dumps(runs))
-        raise JobError("the machine was needed")
-
-    monkeypatch.setattr(bench_rna, "run_plan", broken)
-    for rest in ([0, 1, 2], [1, 2], [2]):
-        keeper = Keeper(plan_, tmp_path)
-        with pytest.raises(JobError):
-            keeper.run_the_rest()
-        assert asked[-1] == rest
-    keeper = Keeper(plan_, tmp_path)
-    keeper.run_the_rest()  # nothing is left to measure
-    assert sorted((one["way"], one["seed"]) for one in keeper.runs) == [
-        (way, seed) for way in (HOROVOD, RNA) for seed in range(3)
-    ]
 
 
 def test_the_bench_is_planned_with_five_seeds() -> None:

@@ -71,6 +71,10 @@ class Pace(abc.ABC):
     def rounds(self) -> RoundsOfRank:
         """Returns what this rank has brought so far."""
 
+    def figures(self) -> dict[str, float]:
+        """Returns what else has been counted on this rank so far, by name."""
+        return {}
+
     @abc.abstractmethod
     def drain(self, optimizer: Any) -> None:
         """Waits until all ranks do, and gives all of them the same weights; a collective call."""

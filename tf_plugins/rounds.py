@@ -111,6 +111,12 @@ class Rounds(Pace):
             dropped=self._before.dropped + counted.dropped,
         )
 
+    def figures(self) -> dict[str, float]:
+        """Returns the seconds in which gradients were copied; see `Pace.figures`."""
+        if self.stream is None:
+            return {"copied_s": 0.0}
+        return {"copied_s": native.rna_counters(self.stream).copy_seconds}
+
     def _begin(self) -> None:
         """Starts the rounds."""
         self.stream = rna.start(self._options, self._dtype, self._shapes())

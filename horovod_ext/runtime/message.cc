@@ -82,7 +82,7 @@ Status Decode(std::string_view bytes, size_t payload_bytes, Header* header) {
   }
   const auto kind = reader.Get<uint8_t>();
   if (kind < static_cast<uint8_t>(MessageKind::kHello) ||
-      kind > static_cast<uint8_t>(MessageKind::kAdopt)) {
+      kind > static_cast<uint8_t>(MessageKind::kOpen)) {
     return Malformed("is of the unknown kind " + std::to_string(kind));
   }
   const auto type = reader.Get<uint8_t>();

@@ -42,6 +42,11 @@ enum class MessageKind : uint8_t {
   // Between RNA's controller and its workers, where there are groups; see rna_exchange.h.
   kExchanged = 20,  // the sender has what came of the exchange after a round
   kAdopt = 21,      // take it
+  // Between ElasticBSP's controller and its workers; see elastic_bsp_controller.h.
+  kStepped = 22,  // the sender has ended a step
+  kGrant = 23,    // the receiver may take `round` steps in all; `key` is the superstep
+  kFetched = 24,  // the sender has the parameters of the barrier
+  kOpen = 25,     // all have
 };
 
 enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };
@@ -55,6 +60,8 @@ constexpr size_t SizeOf(ElementType type) {
 constexpr uint8_t kWantsAnswer = 1;
 // Of kDrain: the sender has gradients that no round has taken.
 constexpr uint8_t kHasGradients = 1;
+// Of kGrant: the receiver has come to a barrier, and is to fetch parameters first.
+constexpr uint8_t kAtBarrier = 1;
 
 // What goes before what: the flow a message takes, and its place in that flow's queue.
 struct Precedence {

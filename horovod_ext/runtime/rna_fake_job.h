@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "horovod_ext/runtime/fake_network.h"
+#include "horovod_ext/runtime/fake_parameters.h"
 #include "horovod_ext/runtime/job_endpoints.h"
 #include "horovod_ext/runtime/rna_controller.h"
 #include "horovod_ext/runtime/rna_worker.h"
@@ -111,43 +112,6 @@ inline RnaWorker::Round ReadFrom(RnaWorker* worker) {
   EXPECT_TRUE(status.ok()) << status;
   return round;
 }
-
-// What the parameter servers do in a real job.
-class SharedParameters : public GlobalParameters {
- public:
-  void Assign(Payload values, Callback callback) override {
-    Do([this, &values] { value_ = *static_cast<const float*>(values.data()); },
-       std::move(callback));
-  }
-  void Change(Payload change, uint64_t samples, Callback callback) override {
-    Do(
-        [this, &change, samples] {
-          value_ += *static_cast<const float*>(change.data());
-          samples_ += samples;
-        },
-        std::move(callback));
-  }
-  void Fetch(Callback callback) override {
-    Do([] {}, std::move(callback));
-  }
-
- private:
-  void Do(const std::function<void()>& what, const Callback& callback) {
-    Payload values = Payload::Allocate(sizeof(float));
-    uint64_t samples = 0;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      what();
-      *static_cast<float*>(values.mutable_data()) = value_;
-      samples = samples_;
-    }
-    callback(OkStatus(), values, samples);
-  }
-
-  std::mutex mutex_;
-  float value_ = 0;       // Guarded by mutex_.
-  uint64_t samples_ = 0;  // Guarded by mutex_.
-};
 
 using Groups = std::vector<std::vector<uint32_t>>;
 

@@ -1,4 +1,4 @@
-"""One rank of `trepak bench rna`: trains one task by several ways, one after the other."""
+"""One rank of a job that trains a case by several ways, one after the other."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ import tensorflow as tf
 
 from trepak.horovod_ext import flows, step_probe
 from trepak.ops import emulated_compute
-from trepak.ops.rna import rna_counters
+from trepak.ops.elastic_bsp import recorded_steps
 from trepak.ops.step_probe import take_step_times
-from trepak.scripts.rna_cases import ADPSGD, EAGER, GROUPED, HOROVOD, RNA, WORD_MS, Case, Uneven
-from trepak.scripts.rna_clock import Clock, StopAtLoss, computed
-from trepak.scripts.rna_tasks import Task, task
-from trepak.tf_plugins.rounds import Rounds
+from trepak.scripts.uneven.cases import WORD_MS, Case, Uneven
+from trepak.scripts.uneven.clock import Clock, Snapshots, StopAtTarget, computed
+from trepak.scripts.uneven.tasks import Task, task
+from trepak.scripts.uneven.ways import HOROVOD, sync_of
+from trepak.tf_plugins.served_steps import ServedSteps
 
 _DEALT = 4096  # steps, before their batches and times come again
 _WARM_UP = 8  # steps of each rank
@@ -88,17 +89,6 @@ class Slowed(keras.layers.Layer):
         return self.times[np.arange(int(self._steps.numpy())) % _DEALT] / 1000
 
 
-def sync_of(way: str, case: Case, seed: int) -> Any:
-    """Returns how the ranks synchronize in an arm of the bench."""
-    return {
-        HOROVOD: lambda: trepak.BSP(),
-        RNA: lambda: trepak.RNA(seed=seed),
-        GROUPED: lambda: trepak.RNA(seed=seed, groups=case.groups),
-        EAGER: lambda: trepak.EagerSGD("majority", seed=seed),
-        ADPSGD: lambda: trepak.ADPSGD(seed=seed),
-    }[way]()
-
-
 class Worker:
     """Trains a case's task."""
 
@@ -133,21 +123,20 @@ class Worker:
         Returns:
             The curve (seconds of training, held-out loss and accuracy after each epoch), steps and
             the seconds that they were to take, seconds in which this rank computed (see
-            `computed`) and in which it copied gradients, ms that the network itself takes per
-            step, what RNA counted, shares of idle and stolen CPU.
+            `computed`), ms that the network itself takes per step, what the way has counted, shares
+            of idle and stolen CPU; if the case says so, the seconds for which each step waited for
+            others, and what ElasticBSP's scheduler has recorded.
         """
         training = Training(self, way, seed, self.own)
         training.warm_up()
         training.begin_anew()
         optimizer = training.optimizer
         optimizer.learning_rate = self._case.rate
-        copied, rounds = _copied(optimizer), _rounds(optimizer)
+        before, recorded = _counted(optimizer), len(_recorded(optimizer))
         take_step_times()
         gc.collect()  # not in the midst of what is timed
-        clock = Clock()
-        target = [] if self._case.target is None else [StopAtLoss(self._case.target)]
         early = keras.callbacks.EarlyStopping(patience=_PATIENCE)
-        training.fit(self._case.epoch_steps, self._case.epochs, clock, early, *target)
+        clock = self._fit(training, early)
         times = take_step_times()
         drawn = training.slowed.drawn()
         outcome = {
@@ -158,12 +147,27 @@ class Worker:
             "stopped_early": early.stopped_epoch > 0,
             "training_accuracy": clock.training_accuracy,
             "own_ms": self.own,
-            "rounds": {name: count - rounds[name] for name, count in _rounds(optimizer).items()},
-            "copied_s": _copied(optimizer) - copied,
+            **_since(before, _counted(optimizer)),
             **clock.shares(),
         }
+        if self._case.records:
+            outcome["synchronized"] = [one.done - one.ready for one in times]
+            outcome["recorded"] = _recorded(optimizer)[recorded:]
         training.end()
         return outcome
+
+    def _fit(self, training: Training, early: Any) -> Clock:
+        """Trains to the target, or as long as the case says; returns when it reached what."""
+        case = self._case
+        if case.snapshot_s is not None:
+            snapshots = Snapshots(case.snapshot_s)
+            training.fit(case.epoch_steps, case.epochs, snapshots, validates=False)
+            snapshots.evaluate(*self._task.test)
+            return snapshots
+        clock = Clock()
+        target = StopAtTarget(case.target, case.target_accuracy)
+        training.fit(case.epoch_steps, case.epochs, clock, early, target)
+        return clock
 
 
 class Training:
@@ -198,7 +202,7 @@ class Training:
         """Has the next `fit` begin with the first batch and the first step's time."""
         self.slowed.begin_anew()
 
-    def fit(self, steps: int, epochs: int, *callbacks: Any) -> None:
+    def fit(self, steps: int, epochs: int, *callbacks: Any, validates: bool = True) -> None:
         """Trains; `steps`: of an epoch, of each rank on average."""
         size, rank, batch = hvd.size(), hvd.rank(), self._case.batch
         train = [tf.constant(part) for part in self._task.train]
@@ -209,8 +213,8 @@ class Training:
             trepak.global_epochs(data, steps * batch * size) if self._own_pace else data,
             epochs=epochs,
             steps_per_epoch=None if self._own_pace else steps,
-            validation_data=held_out,
-            validation_batch_size=len(held_out[0]),
+            validation_data=held_out if validates else None,
+            validation_batch_size=len(held_out[0]) if validates else None,
             callbacks=[
                 hvd.callbacks.BroadcastGlobalVariablesCallback(0),
                 hvd.callbacks.MetricAverageCallback(),
@@ -227,16 +231,29 @@ class Training:
             flows.end_stream(stream)
 
 
-def _rounds(optimizer: Any) -> dict[str, Any]:
+def _counted(optimizer: Any) -> dict[str, dict[str, Any]]:
+    """Returns what the ways count that have a pace of their own."""
     pace = optimizer._trepak.pace
-    return {} if pace is None else vars(pace.rounds())
+    return {
+        "rounds": {} if pace is None else vars(pace.rounds()),
+        "figures": {} if pace is None else pace.figures(),
+    }
 
 
-def _copied(optimizer: Any) -> float:
-    """Returns the seconds in which RNA has copied gradients."""
-    stream = getattr(optimizer._trepak.pace, "stream", None)
-    is_rna = isinstance(optimizer._trepak.pace, Rounds)
-    return rna_counters(stream).copy_seconds if is_rna and stream is not None else 0.0
+def _since(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        kind: {name: count - before[kind].get(name, 0) for name, count in counts.items()}
+        for kind, counts in now.items()
+    }
+
+
+def _recorded(optimizer: Any) -> list[list[float]]:
+    """Returns the times of steps that ElasticBSP and the like have recorded, on rank 0."""
+    pace = optimizer._trepak.pace
+    if not isinstance(pace, ServedSteps) or pace.stream is None:
+        return []
+    found: list[list[float]] = recorded_steps(pace.stream).tolist()
+    return found
 
 
 def main() -> None:
@@ -261,8 +278,9 @@ def main() -> None:
                 part = options.output.with_suffix(".part")
                 part.write_text(json.dumps(runs))
                 part.replace(options.output)
-                last = mine["curve"][-1]
-                print(f"{way}, seed {seed}: {last[0]:.1f} s, loss {last[1]:.4f}", flush=True)
+                seconds, loss, accuracy = mine["curve"][-1]
+                reached = f"loss {loss:.4f}, accuracy {accuracy:.4f}"
+                print(f"{way}, seed {seed}: {seconds:.1f} s, {reached}", flush=True)
     hvd.shutdown()
 
 

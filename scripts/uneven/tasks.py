@@ -1,4 +1,4 @@
-"""What `trepak bench rna` trains: small networks on made-up images, videos and sentences.
+"""What is trained: small networks on made-up images, videos and sentences.
 
 Most have what makes many workers worth having: a gradient is mostly noise, as each batch shows few
 of many classes, so that gradients of eight workers are worth almost eight of one. (Where they are
@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from trepak.scripts.rna_cases import MOST_WORDS, words
+from trepak.scripts.uneven.cases import MOST_WORDS, words
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 

@@ -1,4 +1,4 @@
-"""When a training of `trepak bench rna` reached what, between the ends of its epochs."""
+"""When a training reached what, between the ends of its epochs."""
 
 from __future__ import annotations
 

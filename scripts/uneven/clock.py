@@ -1,7 +1,8 @@
-"""When a training of `trepak bench rna` reaches what, and how its ranks spend the time."""
+"""When a training reaches what, and how its ranks spend the time."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -51,17 +52,53 @@ class Clock(keras.callbacks.Callback):
         self.training_accuracy = logs["accuracy"]
 
 
-class StopAtLoss(keras.callbacks.Callback):
-    """Ends the training at a held-out loss; `losses` are the same on all ranks."""
+class Snapshots(Clock):
+    """Keeps rank 0's weights from time to time, and evaluates them when the training is over.
 
-    def __init__(self, loss: float) -> None:
-        """Makes it."""
+    A rank's weights are the job's as of its latest step, whatever the way, so that nobody need wait
+    for the others to evaluate them.
+    """
+
+    def __init__(self, every: float) -> None:
+        """Makes it; `every`: seconds."""
         super().__init__()
-        self._loss = loss
+        self._every = every
+        self._kept: list[tuple[float, Any]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Keeps the weights, if it is time."""
+        seconds = time.perf_counter() - self._began
+        if hvd.rank() == 0 and seconds >= self._every * (len(self._kept) + 1):
+            self._kept.append((seconds, self.model.get_weights()))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Stops: the callbacks before this one have applied what waited."""
+        self.on_test_begin()
+        self.training_accuracy = logs["accuracy"]
+        if hvd.rank() == 0:
+            self._kept.append((self.seconds, self.model.get_weights()))
+
+    def evaluate(self, x: Any, y: Any) -> None:
+        """Notes the losses of what was kept, held out data being x and y; on rank 0."""
+        for seconds, weights in self._kept:
+            self.model.set_weights(weights)
+            found = self.model.evaluate(x, y, batch_size=len(x), verbose=0, return_dict=True)
+            self.losses.append((seconds, found["loss"], found["accuracy"]))
+        self._kept = []
+
+
+class StopAtTarget(keras.callbacks.Callback):
+    """Ends the training at a held-out loss or accuracy, which are the same on all ranks."""
+
+    def __init__(self, loss: float | None, accuracy: float | None = None) -> None:
+        """Makes it; None: not at any."""
+        super().__init__()
+        self._loss = -math.inf if loss is None else loss
+        self._accuracy = math.inf if accuracy is None else accuracy
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Ends it."""
-        if logs["val_loss"] <= self._loss:
+        if logs["val_loss"] <= self._loss or logs["val_accuracy"] >= self._accuracy:
             self.model.stop_training = True
 
 

@@ -1,0 +1,83 @@
+"""ElasticBSP, SSP and ASP: started for one optimizer on all ranks, and ended with the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trepak.horovod_ext import basics, exchange, flows, parameter_server
+from trepak.ops import elastic_bsp as native
+
+PREDICTIONS = ("last", "mean", "exponential")
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How far ranks may go before they wait for others; the same on all ranks.
+
+    Attributes:
+        model: "elastic_bsp", "ssp" or "asp".
+        lookahead: ElasticBSP's: steps of each rank that a barrier may be away.
+        staleness: SSP's: steps that a rank may be ahead of the slowest.
+        prediction: ElasticBSP's, of how long a rank's next steps will take.
+    """
+
+    model: str
+    lookahead: int = 15
+    staleness: int = 3
+    prediction: str = "mean"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for options that are wrong."""
+        if self.lookahead < 1:
+            raise ValueError(f"lookahead must be at least 1, got {self.lookahead}.")
+        if self.staleness < 0:
+            raise ValueError(f"staleness must not be negative, got {self.staleness}.")
+        if self.prediction not in PREDICTIONS:
+            raise ValueError(
+                f"prediction must be one of {', '.join(PREDICTIONS)}, got {self.prediction!r}."
+            )
+
+
+def start(
+    options: StepOptions,
+    servers: parameter_server.ServerOptions,
+    dtype: Any,
+    shapes: Sequence[Any],
+) -> int:
+    """Starts it for one optimizer; a collective call.
+
+    Args:
+        options: the same on all ranks.
+        servers: how the parameter servers work, which have the parameters.
+        dtype: of the parameters, float32 or float64.
+        shapes: of the parameters.
+
+    Returns:
+        The number by which it is known.
+
+    Raises:
+        ValueError: the job is elastic, or its parameter servers run with other options.
+        HorovodInternalError: a rank did not answer in time, or has left.
+    """
+    basics.reject_elastic("parameters on the job's servers")
+    parameter_server.start(servers)
+    stream = flows.begin_stream(native.stop_elastic_bsp)
+    worker, controller = native.start_elastic_bsp(
+        native.ElasticBspOptions(
+            stream=stream,
+            job=flows.this_job(),
+            parameters=parameter_server.key_of_stream(stream),
+            model=options.model,
+            lookahead=options.lookahead,
+            staleness=options.staleness,
+            prediction=options.prediction,
+            dtype=dtype,
+            shapes=shapes,
+        )
+    )
+    addresses = exchange.gather([worker, controller], "the addresses of ElasticBSP")
+    native.connect_elastic_bsp(stream, addresses[0][1], [theirs for theirs, _ in addresses])
+    exchange.gather(None, "that all flows of ElasticBSP are open")
+    return stream

@@ -1,0 +1,166 @@
+#include "horovod_ext/runtime/elastic_bsp_controller.h"
+
+#include <cstring>
+#include <iostream>
+#include <utility>
+
+namespace trepak {
+
+double ElasticBspController::Now() const {
+  return std::chrono::duration<double>(Clock::now() - began_at_).count();
+}
+
+ElasticBspScheduler::Counters ElasticBspController::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return scheduler_.counters();
+}
+
+std::vector<ElasticBspScheduler::Step> ElasticBspController::recorded() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return scheduler_.recorded();
+}
+
+void ElasticBspController::Failed(const Status& status) {
+  // The worker beside it, whose error it may be, has no other peer.
+  if (status.code() != StatusCode::kCancelled && !has_told_.exchange(true)) {
+    TellOfFailure(status);
+  }
+}
+
+Status ElasticBspController::Begin() {
+  if (began_ || !is_connected()) {
+    return OkStatus();
+  }
+  began_ = true;
+  return Carry(scheduler_.Begin(Now()));
+}
+
+Status ElasticBspController::Handle(Message message) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TREPAK_RETURN_IF_ERROR(Begin());
+  const Header& header = message.header;
+  if (header.sender >= options().size) {
+    return InvalidArgumentError("a message comes from rank " + std::to_string(header.sender) +
+                                " of " + std::to_string(options().size));
+  }
+  switch (header.kind) {
+    case MessageKind::kStepped:
+      return OnStepped(header, message.payload);
+    case MessageKind::kFetched:
+      if (header.round == scheduler_.superstep()) {  // or it is of one that went on without it
+        OnFetched(header.sender);
+      }
+      return OkStatus();
+    case MessageKind::kDrain:
+      return OnDrain(header);
+    default:
+      return InvalidArgumentError("the controller of supersteps got a message of kind " +
+                                  std::to_string(static_cast<int>(header.kind)));
+  }
+}
+
+Status ElasticBspController::OnStepped(const Header& header, const Payload& payload) {
+  double communication = 0;
+  if (payload.size() != sizeof(communication) || draining_.count(header.sender) != 0) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " ended a step that it can't have taken");
+  }
+  std::memcpy(&communication, payload.data(), sizeof(communication));
+  return Carry(scheduler_.End(header.sender, Now(), communication));
+}
+
+void ElasticBspController::OnFetched(uint32_t rank) {
+  if (fetching_.erase(rank) != 0 && fetching_.empty()) {
+    Message open;
+    open.header.kind = MessageKind::kOpen;
+    open.header.round = scheduler_.superstep();
+    Broadcast(open);
+  }
+}
+
+Status ElasticBspController::OnDrain(const Header& header) {
+  if (draining_.empty()) {
+    first_drained_ = Clock::now();
+  }
+  if (!draining_.insert(header.sender).second) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) + " drains twice");
+  }
+  TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Pause(header.sender, Now())));
+  if (draining_.size() < options().size) {
+    return OkStatus();
+  }
+  draining_.clear();
+  Message drained;
+  drained.header.kind = MessageKind::kDrained;
+  Broadcast(drained);
+  return Carry(scheduler_.Begin(Now()));
+}
+
+Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
+  for (const uint32_t rank : orders.taken_out) {
+    // It may have stopped before it fetched.
+    OnFetched(rank);
+    std::cerr << "trepak: rank " << rank << " does not answer; the others go on without it.\n";
+  }
+  for (const uint32_t rank : orders.back) {
+    std::cerr << "trepak: rank " << rank << " answers again, and takes part from the next "
+              << "barrier on.\n";
+  }
+  if (orders.barrier) {
+    TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
+  }
+  for (const ElasticBspScheduler::Grant& grant : orders.grants) {
+    if (orders.barrier) {
+      fetching_.insert(grant.worker);
+    }
+  }
+  for (const ElasticBspScheduler::Grant& grant : orders.grants) {
+    Message message;
+    message.header.kind = MessageKind::kGrant;
+    message.header.key = static_cast<uint32_t>(scheduler_.superstep());
+    message.header.round = grant.steps;
+    message.header.flags = orders.barrier ? kAtBarrier : 0;
+    TREPAK_RETURN_IF_ERROR(Send(grant.worker, {}, std::move(message)));
+  }
+  return OkStatus();
+}
+
+Status ElasticBspController::CheckThatAllAreHere() const {
+  for (uint32_t rank = 0; rank < options().size; ++rank) {
+    if (HasLeft(rank)) {
+      return UnavailableError("rank " + std::to_string(rank) +
+                              " has ended its training while others go on: let all ranks end " +
+                              "together");
+    }
+  }
+  return OkStatus();
+}
+
+Status ElasticBspController::Tick(Clock::time_point now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TREPAK_RETURN_IF_ERROR(Begin());
+  TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Tick(Now())));
+  if (draining_.empty()) {
+    return OkStatus();
+  }
+  TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
+  if (now - first_drained_ >= options().deadline) {
+    return DeadlineExceededError("the controller of supersteps waited " +
+                                 std::to_string(options().deadline.count() / 1000) + " s for " +
+                                 NamesOfThoseWhoTrain() +
+                                 " to come to the end of an epoch, or of training, as others have");
+  }
+  return OkStatus();
+}
+
+std::string ElasticBspController::NamesOfThoseWhoTrain() const {
+  std::string names;
+  for (uint32_t rank = 0; rank < options().size; ++rank) {
+    if (draining_.count(rank) == 0) {
+      names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    }
+  }
+  return names;
+}
+
+}  // namespace trepak

@@ -1,0 +1,48 @@
+// What a process has of ElasticBSP, SSP or ASP: its worker, on rank 0 the controller, their flows.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_ENGINE_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "horovod_ext/runtime/elastic_bsp_controller.h"
+#include "horovod_ext/runtime/elastic_bsp_worker.h"
+#include "horovod_ext/runtime/led_engine.h"
+
+namespace trepak {
+
+// Thread safety: as LedEngine.
+class ElasticBspEngine : public LedEngine<ElasticBspWorker, ElasticBspController> {
+ public:
+  struct Options {
+    JobOptions job;
+    ElasticBspScheduler::Rules scheduler;
+    ElasticBspWorker::Rules worker;
+    std::shared_ptr<GlobalParameters> global;
+  };
+
+  ElasticBspEngine() : LedEngine("ElasticBSP") {}
+
+  // Listens. Fails if it runs already.
+  Status Start(const Options& options) {
+    const Endpoint::Options about = options.job.endpoint();
+    std::vector<uint32_t> everyone(about.size);
+    std::iota(everyone.begin(), everyone.end(), 0);
+    return StartWith(
+        options.job, everyone,
+        [&](const std::shared_ptr<ErrorLatch>& errors) {
+          return std::make_shared<ElasticBspWorker>(about, options.worker, 0, options.global,
+                                                    errors);
+        },
+        [&](const std::shared_ptr<ErrorLatch>& errors) {
+          return std::make_shared<ElasticBspController>(about, options.scheduler, errors);
+        });
+  }
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_ENGINE_H_

@@ -1,0 +1,217 @@
+#include "horovod_ext/runtime/elastic_bsp_scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <queue>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace trepak {
+namespace {
+
+using Model = ElasticBspScheduler::Model;
+using Orders = ElasticBspScheduler::Orders;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+ElasticBspScheduler::Rules Rules(uint32_t workers, Model model = Model::kElasticBsp) {
+  ElasticBspScheduler::Rules rules;
+  rules.workers = workers;
+  rules.model = model;
+  return rules;
+}
+
+std::vector<uint64_t> StepsOf(const Orders& orders) {
+  std::vector<uint64_t> steps;
+  for (const ElasticBspScheduler::Grant& grant : orders.grants) {
+    steps.push_back(grant.steps);
+  }
+  return steps;
+}
+
+TEST(ExpectationTest, IsWhatItsKindSays) {
+  Expectation last, mean, exponential;
+  for (const double seconds : {1.0, 2.0, 6.0}) {
+    last.Add(Expectation::Kind::kLast, seconds);
+    mean.Add(Expectation::Kind::kMean, seconds);
+    exponential.Add(Expectation::Kind::kExponential, seconds);
+  }
+  EXPECT_DOUBLE_EQ(last.seconds(), 6.0);
+  EXPECT_DOUBLE_EQ(mean.seconds(), 3.0);
+  EXPECT_DOUBLE_EQ(exponential.seconds(), 1.3 + 0.3 * (6 - 1.3));
+  for (int i = 0; i < 10; ++i) {
+    mean.Add(Expectation::Kind::kMean, 4.0);
+  }
+  EXPECT_DOUBLE_EQ(mean.seconds(), 4.0) << "only the latest count";
+}
+
+TEST(ElasticBspSchedulerTest, ABarrierIsWhereWaitingIsLeast) {
+  ElasticBspScheduler scheduler(Rules(2));
+  EXPECT_THAT(StepsOf(scheduler.Begin(0)), ElementsAre(1, 1));
+  // The first superstep compiles, the second one is measured: a step of each.
+  EXPECT_THAT(scheduler.End(0, 30, 0).grants, IsEmpty());
+  const Orders first = scheduler.End(1, 40, 0);
+  EXPECT_TRUE(first.barrier);
+  EXPECT_THAT(StepsOf(first), ElementsAre(2, 2));
+  EXPECT_THAT(scheduler.End(0, 42, 0).grants, IsEmpty());
+  // 2 s and 3 s a step: both end one after 6 s.
+  EXPECT_THAT(StepsOf(scheduler.End(1, 43, 0)), ElementsAre(5, 4));
+  EXPECT_THAT(scheduler.End(0, 45, 0).grants, IsEmpty());
+  EXPECT_THAT(scheduler.End(1, 46, 0).grants, IsEmpty());
+  EXPECT_THAT(scheduler.End(0, 47, 0).grants, IsEmpty());
+  EXPECT_THAT(scheduler.End(0, 49, 0).grants, IsEmpty());
+  EXPECT_TRUE(scheduler.is_waiting(0));
+  EXPECT_FALSE(scheduler.is_waiting(1));
+  EXPECT_TRUE(scheduler.End(1, 49.5, 0).barrier);
+  const ElasticBspScheduler::Counters& counters = scheduler.counters();
+  EXPECT_EQ(counters.barriers, 3u);
+  EXPECT_EQ(counters.steps, 9u);
+  EXPECT_DOUBLE_EQ(counters.waiting, 10 + 1 + 0.5);
+  EXPECT_DOUBLE_EQ(counters.longest_waits, 10 + 1 + 0.5);
+  EXPECT_EQ(counters.predictions, 5u);
+  EXPECT_NEAR(counters.error, 0.5 / 3, 1e-9);
+}
+
+TEST(ElasticBspSchedulerTest, OneIterationAheadIsBsp) {
+  ElasticBspScheduler::Rules rules = Rules(2);
+  rules.lookahead = 1;
+  ElasticBspScheduler scheduler(rules);
+  scheduler.Begin(0);
+  double now = 0;
+  for (uint64_t step = 1; step < 10; ++step) {
+    EXPECT_THAT(scheduler.End(0, now += 1, 0).grants, IsEmpty());
+    EXPECT_THAT(StepsOf(scheduler.End(1, now += 4, 0)), ElementsAre(step + 1, step + 1));
+  }
+}
+
+TEST(ElasticBspSchedulerTest, WhoDoesNotAnswerIsTakenOutAndComesBack) {
+  ElasticBspScheduler scheduler(Rules(3));
+  scheduler.Begin(0);
+  double now = 0;
+  for (int step = 0; step < 4; ++step) {  // alike: a barrier after each step
+    now += 1;
+    for (uint32_t worker = 0; worker < 3; ++worker) {
+      scheduler.End(worker, now, 0);
+    }
+  }
+  scheduler.End(0, now + 1, 0);
+  EXPECT_THAT(scheduler.Tick(now + 9).taken_out, IsEmpty()) << "nobody is patient for too short";
+  scheduler.End(1, now + 9, 0);
+  const Orders orders = scheduler.Tick(now + 20);
+  EXPECT_THAT(orders.taken_out, ElementsAre(2));
+  EXPECT_TRUE(orders.barrier);
+  ASSERT_EQ(orders.grants.size(), 2u) << "the others go on";
+  now += 20;
+  EXPECT_FALSE(scheduler.End(0, now + 1, 0).barrier);
+  const Orders back = scheduler.End(2, now + 1.5, 0);
+  EXPECT_THAT(back.back, ElementsAre(2));
+  EXPECT_FALSE(back.barrier) << "it waits for the next barrier, as the others do";
+  Orders next;
+  for (int step = 0; step < 30 && !next.barrier; ++step) {
+    next = scheduler.End(1, now + 2 + step, 0);
+    if (!next.barrier && !scheduler.is_waiting(0)) {
+      next = scheduler.End(0, now + 2.5 + step, 0);
+    }
+  }
+  ASSERT_TRUE(next.barrier);
+  EXPECT_EQ(next.grants.size(), 3u);
+}
+
+TEST(ElasticBspSchedulerTest, WhoPausesIsNotWaitedFor) {
+  ElasticBspScheduler scheduler(Rules(2));
+  scheduler.Begin(0);
+  EXPECT_THAT(scheduler.End(0, 1, 0).grants, IsEmpty());
+  const Orders orders = scheduler.Pause(1, 2);
+  EXPECT_TRUE(orders.barrier);
+  ASSERT_EQ(orders.grants.size(), 1u);
+  EXPECT_EQ(orders.grants[0].worker, 0u);
+  EXPECT_THAT(scheduler.Pause(0, 3).grants, IsEmpty());
+  EXPECT_EQ(scheduler.Begin(4).grants.size(), 2u);
+}
+
+TEST(ElasticBspSchedulerTest, GrantsEndWithAPause) {
+  for (const Model model : {Model::kElasticBsp, Model::kSsp, Model::kAsp}) {
+    ElasticBspScheduler scheduler(Rules(2, model));
+    scheduler.Begin(0);
+    scheduler.End(0, 1, 0);
+    scheduler.Pause(0, 2);
+    scheduler.Pause(1, 3);
+    EXPECT_EQ(scheduler.Begin(4).grants.size(), 2u) << "all need new ones";
+  }
+}
+
+TEST(ElasticBspSchedulerTest, SspBoundsTheLead) {
+  ElasticBspScheduler::Rules rules = Rules(2, Model::kSsp);
+  rules.staleness = 2;
+  ElasticBspScheduler scheduler(rules);
+  EXPECT_THAT(StepsOf(scheduler.Begin(0)), ElementsAre(3, 3));
+  for (int step = 1; step < 3; ++step) {
+    EXPECT_THAT(scheduler.End(0, step, 0).grants, IsEmpty());
+    EXPECT_FALSE(scheduler.is_waiting(0));
+  }
+  scheduler.End(0, 3, 0);
+  EXPECT_TRUE(scheduler.is_waiting(0)) << "3 steps ahead";
+  EXPECT_THAT(StepsOf(scheduler.End(1, 7, 0)), ElementsAre(4, 4));
+  EXPECT_FALSE(scheduler.is_waiting(0));
+  EXPECT_DOUBLE_EQ(scheduler.counters().waiting, 4.0);
+  EXPECT_THAT(scheduler.Pause(1, 8).grants, testing::SizeIs(1)) << "who has paused holds nobody up";
+}
+
+TEST(ElasticBspSchedulerTest, AspNeverWaits) {
+  ElasticBspScheduler scheduler(Rules(2, Model::kAsp));
+  EXPECT_THAT(StepsOf(scheduler.Begin(0)),
+              ElementsAre(ElasticBspScheduler::kForever, ElasticBspScheduler::kForever));
+  for (int step = 1; step < 100; ++step) {
+    EXPECT_THAT(scheduler.End(0, step, 0).grants, IsEmpty());
+    EXPECT_FALSE(scheduler.is_waiting(0));
+  }
+}
+
+// Workers of random, changing speed: nobody is ever more than the lookahead ahead of another in a
+// superstep, and all get to every barrier.
+TEST(ElasticBspSchedulerTest, TheLeadInASuperstepIsWithinTheLookahead) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    ElasticBspScheduler::Rules rules = Rules(1 + seed % 6);
+    rules.lookahead = 1 + seed % 20;
+    ElasticBspScheduler scheduler(rules);
+    std::vector<uint64_t> taken(rules.workers, 0), first(rules.workers, 0), granted(rules.workers);
+    using Event = std::pair<double, uint32_t>;
+    std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+    const auto carry = [&](const Orders& orders, double now) {
+      for (const ElasticBspScheduler::Grant& grant : orders.grants) {
+        granted[grant.worker] = grant.steps;
+        first[grant.worker] = taken[grant.worker];
+        ASSERT_GT(grant.steps, taken[grant.worker]);
+        ASSERT_LE(grant.steps, taken[grant.worker] + rules.lookahead);
+        events.emplace(now + 0.1 + static_cast<double>(random() % 1000) / 300, grant.worker);
+      }
+    };
+    carry(scheduler.Begin(0), 0);
+    for (int i = 0; i < 500; ++i) {
+      ASSERT_FALSE(events.empty()) << "nobody may go on";
+      const auto [now, worker] = events.top();
+      events.pop();
+      ++taken[worker];
+      const Orders orders = scheduler.End(worker, now, 0);
+      if (taken[worker] < granted[worker]) {
+        events.emplace(now + 0.1 + static_cast<double>(random() % 1000) / 300, worker);
+      }
+      uint64_t least = ElasticBspScheduler::kForever;
+      uint64_t most = 0;
+      for (uint32_t other = 0; other < rules.workers; ++other) {
+        least = std::min(least, taken[other] - first[other]);
+        most = std::max(most, taken[other] - first[other]);
+      }
+      ASSERT_LE(most - least, rules.lookahead);
+      carry(orders, now);
+    }
+    EXPECT_GT(scheduler.counters().barriers, 500u / rules.workers / (rules.lookahead + 1) / 2);
+  }
+}
+
+}  // namespace
+}  // namespace trepak

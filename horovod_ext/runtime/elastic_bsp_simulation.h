@@ -1,0 +1,40 @@
+// How long ranks would wait: the scheduler's decisions on recorded times, event by event.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_SIMULATION_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_SIMULATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "horovod_ext/runtime/elastic_bsp_scheduler.h"
+
+namespace trepak {
+
+// How long workers' steps take, in seconds, one after another; then the first one comes again. A
+// view: the values are the caller's.
+struct Intervals {
+  const double* values = nullptr;  // [workers, steps]
+  size_t workers = 0;
+  size_t steps = 0;
+
+  double of(size_t worker, uint64_t step) const { return values[worker * steps + step % steps]; }
+};
+
+struct Simulated {
+  double seconds = 0;           // until all workers together had taken so many steps
+  std::vector<double> waiting;  // by worker, seconds
+  std::vector<uint64_t> steps;  // by worker
+  ElasticBspScheduler::Counters counters;
+};
+
+// Runs the scheduler that a real job runs until workers have taken `steps` together. Messages take
+// no time, but for what the intervals hold.
+//
+// Thread safety: a function of its arguments alone.
+Simulated Simulate(const ElasticBspScheduler::Rules& rules, const Intervals& intervals,
+                   uint64_t steps);
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_SIMULATION_H_

@@ -1,0 +1,371 @@
+#include "horovod_ext/runtime/elastic_bsp_worker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "horovod_ext/runtime/summation.h"
+
+namespace trepak {
+namespace {
+
+// The controller, the connections and the parameter servers' clients know whom this waits for.
+constexpr std::chrono::milliseconds kOthersComplainFirst{2000};
+
+}  // namespace
+
+Status ElasticBspWorker::Check(const Payload& values) const {
+  TREPAK_RETURN_IF_ERROR(error());
+  if (values.size() != bytes()) {
+    return InvalidArgumentError(Me() + " has " + std::to_string(values.size()) +
+                                " bytes of parameters, not " + std::to_string(bytes()));
+  }
+  return OkStatus();
+}
+
+void ElasticBspWorker::Step(Payload values, uint64_t samples, ValuesCallback callback) {
+  Status status = Check(values);
+  bool goes = false;
+  if (status.ok()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != State::kNone || on_drained_ || base_.size() != bytes()) {
+      status = FailedPreconditionError(Me() +
+                                       " ends a step while another one has not ended, or "
+                                       "before it has fetched parameters");
+    } else {
+      values_ = Change(values);
+      if (!AllFinite(rules_.type, values_.size(), values_.data())) {
+        ++counters_.not_finite;
+        std::memset(values_.mutable_data(), 0, values_.size());
+      }
+      step_samples_ = samples;
+      on_stepped_ = std::move(callback);
+      since_ = Clock::now();
+      goes = !is_gated_ || opened_ >= superstep_;
+      state_ = goes ? State::kExchanging : State::kClosed;
+    }
+  }
+  if (!status.ok()) {
+    callback(status, Payload());
+  } else if (goes) {
+    Push();
+  }
+}
+
+Payload ElasticBspWorker::Change(const Payload& values) const {
+  Payload change = Payload::Allocate(bytes());
+  std::memcpy(change.mutable_data(), values.data(), bytes());
+  Accumulate(rules_.type, bytes(), -1.0, base_.data(), change.mutable_data());
+  Scale(rules_.type, bytes(), rules_.share, change.data(), change.mutable_data());
+  return change;
+}
+
+void ElasticBspWorker::Push() {
+  Payload change;
+  uint64_t samples = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    change = std::move(values_);
+    values_ = Payload();
+    samples = step_samples_;
+  }
+  global_->Change(std::move(change), samples,
+                  [weak = weak_from_this()](const Status& status, Payload values, uint64_t total) {
+                    if (const std::shared_ptr<ElasticBspWorker> self = weak.lock()) {
+                      self->Pushed(status, std::move(values), total);
+                    }
+                  });
+}
+
+void ElasticBspWorker::Adopt(const Payload& values, uint64_t total) {
+  base_ = Payload::Allocate(bytes());  // not the same memory: what is delivered is the caller's
+  std::memcpy(base_.mutable_data(), values.data(), bytes());
+  total_ = std::max(total_, total);
+}
+
+void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t total) {
+  if (!status.ok()) {
+    Fail(status);
+    return;
+  }
+  Status sent;
+  bool may_go_on = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    communication_ += now - since_;
+    counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
+    Adopt(values, total);
+    values_ = std::move(values);
+    ++steps_;
+    ++counters_.steps;
+    Message message;
+    message.header.kind = MessageKind::kStepped;
+    message.header.round = steps_;
+    const double seconds = std::chrono::duration<double>(communication_).count();
+    message.payload = Payload::Allocate(sizeof(seconds));
+    std::memcpy(message.payload.mutable_data(), &seconds, sizeof(seconds));
+    communication_ = std::chrono::nanoseconds{0};
+    may_go_on = MayGoOn();
+    since_ = now;
+    state_ = may_go_on ? State::kExchanging : State::kWaiting;
+    sent = Send(controller_, {}, std::move(message));
+  }
+  if (!sent.ok()) {
+    Fail(sent);
+  } else if (may_go_on) {
+    GoOn();
+  }
+}
+
+Status ElasticBspWorker::Handle(Message message) {
+  const Header& header = message.header;
+  if (header.sender != controller_) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " is not the controller of supersteps");
+  }
+  switch (header.kind) {
+    case MessageKind::kGrant:
+      return OnGrant(header);
+    case MessageKind::kOpen: {
+      bool goes = false;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        opened_ = std::max(opened_, header.round);
+        goes = state_ == State::kClosed && opened_ >= superstep_;
+        if (goes) {
+          state_ = State::kExchanging;
+        }
+      }
+      if (goes) {
+        Push();
+      }
+      return OkStatus();
+    }
+    case MessageKind::kDrained: {
+      Callback callback;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        callback.swap(on_drained_);
+        is_gated_ = false;  // all fetch, and meet, before any goes on
+        granted_ = steps_;  // what was granted before the pause is void
+      }
+      if (!callback) {
+        return InternalError("the controller of supersteps has ended a pause that was not");
+      }
+      callback(OkStatus());
+      return OkStatus();
+    }
+    default:
+      return InvalidArgumentError("a worker of supersteps got a message of kind " +
+                                  std::to_string(static_cast<int>(header.kind)));
+  }
+}
+
+Status ElasticBspWorker::OnGrant(const Header& header) {
+  bool goes_on = false;
+  bool fetches = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    granted_ = header.round;
+    superstep_ = header.key;
+    goes_on = state_ == State::kWaiting && MayGoOn();
+    fetches = goes_on && (header.flags & kAtBarrier) != 0;
+    if (goes_on) {
+      const Clock::time_point now = Clock::now();
+      counters_.waiting_nanoseconds += static_cast<uint64_t>((now - since_).count());
+      if (rules_.timeline->on()) {
+        ShowWaiting(fetches, now);
+      }
+      since_ = now;
+      state_ = State::kFetching;  // who has waited has old ones
+    }
+    if (fetches) {
+      ++counters_.barriers;
+      is_gated_ = true;
+    }
+  }
+  if (goes_on) {
+    global_->Fetch([weak = weak_from_this()](const Status& status, Payload values, uint64_t total) {
+      if (const std::shared_ptr<ElasticBspWorker> self = weak.lock()) {
+        self->Fetched(status, std::move(values), total);
+      }
+    });
+  }
+  return OkStatus();
+}
+
+void ElasticBspWorker::Fetched(const Status& status, Payload values, uint64_t total) {
+  if (!status.ok()) {
+    Fail(status);
+    return;
+  }
+  Status sent;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    communication_ += now - since_;
+    counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
+    Adopt(values, total);
+    values_ = std::move(values);
+    if (is_gated_) {
+      Message message;
+      message.header.kind = MessageKind::kFetched;
+      message.header.round = superstep_;
+      sent = Send(controller_, {}, std::move(message));
+    }
+  }
+  if (!sent.ok()) {
+    Fail(sent);
+  } else {
+    GoOn();
+  }
+}
+
+void ElasticBspWorker::GoOn() {
+  ValuesCallback callback;
+  Payload values;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ == State::kNone) {
+      return;  // it has failed meanwhile
+    }
+    state_ = State::kNone;
+    callback.swap(on_stepped_);
+    values = std::move(values_);
+    values_ = Payload();
+  }
+  callback(OkStatus(), std::move(values));
+}
+
+void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
+  Status status = Check(values);
+  Payload change;
+  if (status.ok()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (on_drained_ || state_ != State::kNone || base_.size() != bytes()) {
+      status = FailedPreconditionError(Me() + " drains twice at a time, or in a step");
+    } else {
+      on_drained_ = std::exchange(callback, nullptr);
+      since_ = Clock::now();
+      if (std::memcmp(values.data(), base_.data(), bytes()) != 0) {
+        change = Change(values);
+      }
+    }
+  }
+  if (callback) {
+    callback(status);
+  } else if (change.size() == 0) {
+    SayThatItDrains(OkStatus());
+  } else {
+    global_->Change(std::move(change), 0,
+                    [weak = weak_from_this()](const Status& outcome, const Payload&, uint64_t) {
+                      if (const std::shared_ptr<ElasticBspWorker> self = weak.lock()) {
+                        self->SayThatItDrains(outcome);
+                      }
+                    });
+  }
+}
+
+void ElasticBspWorker::SayThatItDrains(const Status& status) {
+  Message message;
+  message.header.kind = MessageKind::kDrain;
+  const Status sent = status.ok() ? Send(controller_, {}, std::move(message)) : status;
+  if (!sent.ok()) {
+    Fail(sent);
+  }
+}
+
+void ElasticBspWorker::Assign(Payload values, Callback callback) {
+  const Status status = Check(values);
+  if (!status.ok()) {
+    callback(status);
+    return;
+  }
+  global_->Assign(std::move(values),
+                  [callback = std::move(callback)](const Status& outcome, const Payload&,
+                                                   uint64_t) { callback(outcome); });
+}
+
+void ElasticBspWorker::Fetch(ValuesCallback callback) {
+  global_->Fetch([weak = weak_from_this(), callback = std::move(callback)](
+                     const Status& status, Payload values, uint64_t total) {
+    const std::shared_ptr<ElasticBspWorker> self = weak.lock();
+    if (status.ok() && self != nullptr) {
+      std::lock_guard<std::mutex> lock(self->mutex_);
+      self->Adopt(values, total);
+    }
+    callback(status, std::move(values));
+  });
+}
+
+uint64_t ElasticBspWorker::TakeSamples() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return total_ - std::exchange(taken_, total_);
+}
+
+ElasticBspWorker::Counters ElasticBspWorker::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return counters_;
+}
+
+Status ElasticBspWorker::Tick(Clock::time_point now) {
+  TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool waits = state_ == State::kWaiting || state_ == State::kClosed || on_drained_;
+  if (!waits) {
+    return OkStatus();
+  }
+  if (HasLeft(controller_)) {
+    return UnavailableError("rank " + std::to_string(controller_) +
+                            " has ended its training while others go on: let all ranks end " +
+                            "together");
+  }
+  const auto patience = options().deadline + kOthersComplainFirst;
+  if (now - since_ < patience) {
+    return OkStatus();
+  }
+  return DeadlineExceededError("it waited " + std::to_string(patience.count() / 1000) + " s for " +
+                               NotYet());
+}
+
+void ElasticBspWorker::ShowWaiting(bool at_barrier, Clock::time_point end) const {
+  const auto superstep = static_cast<int64_t>(superstep_);
+  const auto steps = static_cast<int64_t>(steps_);
+  if (at_barrier) {  // which all ranks leave together, as they do a round
+    rules_.timeline->Span(
+        Timeline::Track::kRounds, "barrier " + std::to_string(superstep), since_, end,
+        {{"round", superstep}, {"group", controller_}, {"run", 0}, {"steps", steps}}, rules_.row);
+  } else {
+    rules_.timeline->Span(Timeline::Track::kRounds, "wait for slower ranks", since_, end,
+                          {{"steps", steps}}, rules_.row);
+  }
+}
+
+std::string ElasticBspWorker::NotYet() const {
+  if (on_drained_) {
+    return "all ranks to flush, as at the end of an epoch";
+  }
+  return state_ == State::kClosed
+             ? "all ranks to fetch the parameters of barrier " + std::to_string(superstep_)
+             : "other ranks to come to the end of superstep " + std::to_string(superstep_);
+}
+
+void ElasticBspWorker::Failed(const Status& status) {
+  ValuesCallback on_stepped;
+  Callback on_drained;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    on_stepped.swap(on_stepped_);
+    on_drained.swap(on_drained_);
+    state_ = State::kNone;
+  }
+  if (on_stepped) {
+    on_stepped(status, Payload());
+  }
+  if (on_drained) {
+    on_drained(status);
+  }
+}
+
+}  // namespace trepak

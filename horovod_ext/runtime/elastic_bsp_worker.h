@@ -1,0 +1,138 @@
+// A rank's side of ElasticBSP, SSP and ASP: what a step has changed goes to the parameter servers,
+// and training goes on from what they have, when the controller lets it.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_WORKER_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_WORKER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/global_parameters.h"
+#include "horovod_ext/runtime/payload.h"
+#include "horovod_ext/runtime/timeline.h"
+
+namespace trepak {
+
+// A step's change, times this rank's share of the job, is added to the job's parameters, and what
+// these are then comes back. Whoever has taken as many steps as were granted waits for more; after
+// a barrier all fetch the same parameters, and none pushes a change before all have.
+//
+// Thread safety: every method may be called from any thread; Step, Drain, Assign and Fetch one
+// after the other's callback. Callbacks run in any thread, without a lock, and must not block.
+class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<ElasticBspWorker> {
+ public:
+  struct Rules {
+    ElementType type = ElementType::kFloat32;
+    size_t elements = 0;                       // of all parameters together
+    double share = 1;                          // of a step's change that counts
+    Timeline* timeline = &Timeline::Global();  // shows waiting; outlives the worker
+    int row = 0;                               // of the timeline
+  };
+
+  // What has happened here so far.
+  struct Counters {
+    uint64_t steps = 0;
+    uint64_t barriers = 0;              // that this rank has passed
+    uint64_t not_finite = 0;            // steps that were left out
+    uint64_t waiting_nanoseconds = 0;   // for other ranks
+    uint64_t exchange_nanoseconds = 0;  // for parameters
+  };
+
+  using Callback = std::function<void(const Status&)>;
+  using ValuesCallback = std::function<void(const Status&, Payload)>;
+
+  ElasticBspWorker(const Options& options, const Rules& rules, uint32_t controller,
+                   std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
+      : Endpoint(options, std::move(errors)),
+        rules_(rules),
+        controller_(controller),
+        global_(std::move(global)) {}
+  ~ElasticBspWorker() override { Stop(); }
+
+  // Ends a step, which has made these values of those that it went on from, with so many samples.
+  // Delivers what to go on from, when this rank may.
+  void Step(Payload values, uint64_t samples, ValuesCallback callback);
+
+  // Says that this rank takes no more steps, and waits until all ranks have said so. If `values`
+  // are not what it goes on from, because a user has set weights, that counts as a change.
+  void Drain(const Payload& values, Callback callback);
+
+  // Sets the job's parameters: one rank does, before all fetch them.
+  void Assign(Payload values, Callback callback);
+
+  // Delivers the job's parameters, to go on from.
+  void Fetch(ValuesCallback callback);
+
+  // Samples of all ranks that this one has heard of since the last call.
+  uint64_t TakeSamples();
+
+  Counters counters() const;
+
+  // Ends the threads; not from one of them.
+  void Shutdown() { Stop(); }
+
+  // Fails what waits, and every later call, of this process alone.
+  void Cancel(const Status& status) { Park(status); }
+
+ protected:
+  Status Handle(Message message) override;
+  Status Tick(Clock::time_point now) override;
+  void Failed(const Status& status) override;
+
+ private:
+  // The step under way.
+  enum class State {
+    kNone,
+    kClosed,      // waits until all have fetched the barrier's parameters
+    kExchanging,  // its change is on its way, or what comes back
+    kWaiting,     // until it may go on
+    kFetching,    // the barrier's parameters
+  };
+
+  size_t bytes() const { return rules_.elements * SizeOf(rules_.type); }
+  Status Check(const Payload& values) const;
+  void Push();
+  void Pushed(const Status& status, Payload values, uint64_t total);
+  void Fetched(const Status& status, Payload values, uint64_t total);
+  void GoOn();
+  void SayThatItDrains(const Status& status);
+  Status OnGrant(const Header& header);
+  // Require mutex_.
+  Payload Change(const Payload& values) const;
+  void Adopt(const Payload& values, uint64_t total);
+  bool MayGoOn() const { return steps_ < granted_; }
+  void ShowWaiting(bool at_barrier, Clock::time_point end) const;
+  std::string NotYet() const;
+
+  const Rules rules_;
+  const uint32_t controller_;
+  const std::shared_ptr<GlobalParameters> global_;
+
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
+  State state_ = State::kNone;
+  Clock::time_point since_;  // of the state, or of the drain
+  Payload values_;           // of the step under way: to push, and then to go on from
+  uint64_t step_samples_ = 0;
+  ValuesCallback on_stepped_;
+  Callback on_drained_;
+  Payload base_;        // what training goes on from
+  uint64_t total_ = 0;  // samples of all ranks
+  uint64_t taken_ = 0;  // of them, told by TakeSamples
+  uint64_t steps_ = 0;
+  uint64_t granted_ = 0;
+  uint64_t superstep_ = 0;
+  uint64_t opened_ = 0;  // the last superstep whose parameters all have fetched
+  bool is_gated_ = false;
+  std::chrono::nanoseconds communication_{0};  // since the last step's end
+  Counters counters_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_WORKER_H_

@@ -1,0 +1,227 @@
+// ElasticBSP's ops, and SSP's and ASP's: start, step, drain, stop.
+
+#include "ops/elastic_bsp_ops.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "horovod_ext/runtime/sample_budget.h"
+#include "ops/led_ops.h"
+#include "ops/packed.h"
+#include "tensorflow/core/framework/op.h"
+
+namespace trepak {
+namespace {
+
+REGISTER_OP("TrepakElasticBspStart")
+    .Input("secret: string")
+    .Output("addresses: string")
+    .Attr("stream: int")
+    .Attr("rank: int")
+    .Attr("size: int")
+    .Attr("host: string")
+    .Attr("deadline_milliseconds: int")
+    .Attr("dscp: list(int)")
+    .Attr("parameters: int")
+    .Attr("model: {'elastic_bsp', 'ssp', 'asp'}")
+    .Attr("lookahead: int >= 1")
+    .Attr("staleness: int >= 0")
+    .Attr("prediction: {'last', 'mean', 'exponential'}")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .SetIsStateful()
+    .SetShapeFn(VectorOf<2>)
+    .Doc(R"doc(
+Starts one of them for one optimizer. addresses: [2], of this rank's worker, and of the controller,
+or empty.
+
+parameters: the key of the job's parameters.
+shapes: of the parameters.
+)doc");
+
+REGISTER_OP("TrepakElasticBspConnect")
+    .Input("controller: string")
+    .Input("workers: string")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Opens this rank's flows; the workers' addresses are by rank.");
+
+REGISTER_OP("TrepakElasticBspStop")
+    .Attr("stream: int")
+    .Attr("patience_milliseconds: int")
+    .SetIsStateful()
+    .SetShapeFn(NoOutputs)
+    .Doc("Ends its threads and flows; what waits fails. Others get time to end as well.");
+
+TREPAK_REGISTER_VALUES_OP("TrepakElasticBspAssign", "Sets the job's parameters.");
+
+REGISTER_OP("TrepakElasticBspFetch")
+    .Output("values: num_values * T")
+    .Attr("num_values: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(ShapesOfAttribute)
+    .Doc("Returns the job's parameters, for training to go on from.");
+
+REGISTER_OP("TrepakElasticBspStep")
+    .Input("made: num_values * T")
+    .Output("values: num_values * T")
+    .Attr("num_values: int >= 1")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(ShapesOfAttribute)
+    .Doc(R"doc(
+Adds what a step has changed to the job's parameters, and returns what these are when this rank may
+go on.
+
+made: what the step has made of the values that it went on from.
+)doc");
+
+TREPAK_REGISTER_VALUES_OP(
+    "TrepakElasticBspDrain",
+    "Waits until all ranks do; counts what was made of the parameters since.");
+
+class ElasticBspStartOp : public ElasticBspOp {
+ public:
+  explicit ElasticBspStartOp(tensorflow::OpKernelConstruction* context) : ElasticBspOp(context) {
+    OP_REQUIRES_OK(context, JobFromAttributes(context, &options_.job));
+    OP_REQUIRES_OK(context, RulesFromAttributes(context, &options_.scheduler));
+    OP_REQUIRES_OK(context, context->GetAttr("parameters", &parameters_));
+    options_.scheduler.workers = options_.job.size;
+    Packed packed;
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed));
+    options_.worker.type = packed.type();
+    options_.worker.elements = packed.elements();
+    options_.worker.share = 1.0 / options_.job.size;
+    options_.worker.row = stream();
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    ElasticBspEngine::Options options = options_;
+    OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
+    OP_REQUIRES_OK(context, ToFlowError(ServeParameters(
+                                static_cast<uint32_t>(parameters_), options.worker.type,
+                                options.worker.elements, options.job.size, &options.global)));
+    OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
+    OutputAddresses(context, engine());
+  }
+
+ private:
+  ElasticBspEngine::Options options_;
+  int64_t parameters_ = 0;
+};
+
+Status NotRunning() {
+  return NotFoundError(
+      "supersteps don't run; DistributedOptimizer(sync=trepak.ElasticBSP()) starts them");
+}
+
+// Waits in one of the worker's threads, or the parameter client's.
+class ElasticBspWaitOp : public StreamOp<ElasticBspEngine, tensorflow::AsyncOpKernel> {
+ public:
+  using StreamOp::StreamOp;
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
+    const std::shared_ptr<ElasticBspWorker> worker = engine().worker();
+    OP_REQUIRES_OK_ASYNC(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()), done);
+    Wait(context, worker.get(), trepak::End(context, std::move(done), worker));
+  }
+
+ protected:
+  virtual void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
+                    ElasticBspWorker::Callback callback) = 0;
+};
+
+class ElasticBspAssignOp : public ElasticBspWaitOp {
+ public:
+  using ElasticBspWaitOp::ElasticBspWaitOp;
+
+ protected:
+  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
+            ElasticBspWorker::Callback callback) override {
+    worker->Assign(PackInputs(context, 0, context->num_inputs()), std::move(callback));
+  }
+};
+
+class ElasticBspDrainOp : public ElasticBspWaitOp {
+ public:
+  using ElasticBspWaitOp::ElasticBspWaitOp;
+
+ protected:
+  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
+            ElasticBspWorker::Callback callback) override {
+    worker->Drain(PackInputs(context, 0, context->num_inputs()), std::move(callback));
+  }
+};
+
+// Outputs the parameters to go on from, and counts the samples that all ranks have taken.
+class ElasticBspValuesOp : public ElasticBspWaitOp {
+ public:
+  explicit ElasticBspValuesOp(tensorflow::OpKernelConstruction* context)
+      : ElasticBspWaitOp(context) {
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
+  }
+
+ protected:
+  ElasticBspWorker::ValuesCallback Output(tensorflow::OpKernelContext* context,
+                                          ElasticBspWorker* worker,
+                                          ElasticBspWorker::Callback callback) const {
+    return [this, context, worker, callback = std::move(callback)](const Status& status,
+                                                                   const Payload& values) {
+      if (status.ok()) {
+        packed_.Output(values, context);
+        SampleBudget::Global().Count(worker->TakeSamples());
+      }
+      callback(status);
+    };
+  }
+
+ private:
+  Packed packed_;
+};
+
+class ElasticBspFetchOp : public ElasticBspValuesOp {
+ public:
+  using ElasticBspValuesOp::ElasticBspValuesOp;
+
+ protected:
+  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
+            ElasticBspWorker::Callback callback) override {
+    worker->Fetch(Output(context, worker, std::move(callback)));
+  }
+};
+
+class ElasticBspStepOp : public ElasticBspValuesOp {
+ public:
+  using ElasticBspValuesOp::ElasticBspValuesOp;
+
+ protected:
+  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
+            ElasticBspWorker::Callback callback) override {
+    worker->Step(PackInputs(context, 0, context->num_inputs()), SampleBudget::Global().TakeDealt(),
+                 Output(context, worker, std::move(callback)));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStart").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspStartOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspConnect").Device(tensorflow::DEVICE_CPU),
+                        LedConnectOp<ElasticBspEngine>);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStop").Device(tensorflow::DEVICE_CPU),
+                        StreamStopOp<ElasticBspEngine>);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspAssign").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspAssignOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspFetch").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspFetchOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStep").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspStepOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspDrain").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspDrainOp);
+}  // namespace
+}  // namespace trepak

@@ -1,0 +1,154 @@
+// What ElasticBSP has done, and what it would do: counters, and a simulation.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "horovod_ext/runtime/elastic_bsp_simulation.h"
+#include "ops/elastic_bsp_ops.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace trepak {
+namespace {
+
+constexpr size_t kScheduled = 9;  // numbers in ElasticBspScheduler::Counters
+
+REGISTER_OP("TrepakElasticBspCounters")
+    .Output("counters: int64")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(VectorOf<5>)
+    .Doc("Says what has happened on this rank; see ElasticBspWorker::Counters, in its order.");
+
+REGISTER_OP("TrepakElasticBspSchedule")
+    .Output("counters: float64")
+    .Output("recorded: float64")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      context->set_output(0, context->Vector(kScheduled));
+      context->set_output(1, context->Matrix(context->UnknownDim(), 4));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Says what has been planned, on the rank that plans; else zeros, and nothing.
+
+counters: see ElasticBspScheduler::Counters, in its order.
+recorded: [steps, 4], of each: rank, end, computing, communication.
+)doc");
+
+REGISTER_OP("TrepakElasticBspSimulate")
+    .Input("intervals: float64")
+    .Output("seconds: float64")
+    .Output("waiting: float64")
+    .Output("taken: int64")
+    .Output("counters: float64")
+    .Attr("model: {'elastic_bsp', 'ssp', 'asp'}")
+    .Attr("lookahead: int >= 1")
+    .Attr("staleness: int >= 0")
+    .Attr("prediction: {'last', 'mean', 'exponential'}")
+    .Attr("steps: int >= 1")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+      tensorflow::shape_inference::ShapeHandle intervals;
+      TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &intervals));
+      context->set_output(0, context->Scalar());
+      context->set_output(1, context->Vector(context->Dim(intervals, 0)));
+      context->set_output(2, context->Vector(context->Dim(intervals, 0)));
+      context->set_output(3, context->Vector(kScheduled));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Runs the scheduler on recorded times until all workers together have taken so many steps.
+
+intervals: [workers, steps], how long a worker's steps take, one after another and then again.
+waiting: [workers], seconds.
+taken: [workers], steps.
+counters: see ElasticBspScheduler::Counters, in its order.
+)doc");
+
+// What a schedule has come to, as an op's output; see ElasticBspScheduler::Counters.
+void OutputSchedule(tensorflow::OpKernelContext* context, int output,
+                    const ElasticBspScheduler::Counters& c) {
+  const auto count = [](uint64_t number) { return static_cast<double>(number); };
+  OutputVector<double>(
+      context, output,
+      std::array<double, kScheduled>{count(c.barriers), count(c.steps), c.waiting, c.longest_waits,
+                                     c.predicted_waits, count(c.predictions), c.error,
+                                     count(c.taken_out), c.planning});
+}
+
+class ElasticBspCountersOp : public ElasticBspOp {
+ public:
+  using ElasticBspOp::ElasticBspOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<ElasticBspWorker> worker = engine().worker();
+    const ElasticBspWorker::Counters c =
+        worker == nullptr ? ElasticBspWorker::Counters{} : worker->counters();
+    OutputCounters(context, {c.steps, c.barriers, c.not_finite, c.waiting_nanoseconds,
+                             c.exchange_nanoseconds});
+  }
+};
+
+class ElasticBspScheduleOp : public ElasticBspOp {
+ public:
+  using ElasticBspOp::ElasticBspOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<ElasticBspController> controller = engine().controller();
+    OutputSchedule(
+        context, 0,
+        controller == nullptr ? ElasticBspScheduler::Counters{} : controller->counters());
+    const std::vector<ElasticBspScheduler::Step> steps =
+        controller == nullptr ? std::vector<ElasticBspScheduler::Step>{} : controller->recorded();
+    tensorflow::Tensor* recorded = nullptr;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(1, {static_cast<int64_t>(steps.size()), 4}, &recorded));
+    auto rows = recorded->matrix<double>();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      rows(row, 0) = steps[i].worker;
+      rows(row, 1) = steps[i].end;
+      rows(row, 2) = steps[i].computing;
+      rows(row, 3) = steps[i].communication;
+    }
+  }
+};
+
+class ElasticBspSimulateOp : public tensorflow::OpKernel {
+ public:
+  explicit ElasticBspSimulateOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, RulesFromAttributes(context, &rules_));
+    OP_REQUIRES_OK(context, context->GetAttr("steps", &steps_));
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const auto matrix = context->input(0).matrix<double>();
+    const auto workers = static_cast<size_t>(matrix.dimension(0));
+    const auto recorded = static_cast<size_t>(matrix.dimension(1));
+    OP_REQUIRES(context, workers > 0 && recorded > 0,
+                absl::InvalidArgumentError("there must be a step of each worker"));
+    ElasticBspScheduler::Rules rules = rules_;
+    rules.workers = static_cast<uint32_t>(workers);
+    const Simulated simulated =
+        Simulate(rules, {matrix.data(), workers, recorded}, static_cast<uint64_t>(steps_));
+    OutputScalar(context, 0, simulated.seconds);
+    OutputVector<double>(context, 1, simulated.waiting);
+    OutputVector<int64_t>(context, 2, simulated.steps);
+    OutputSchedule(context, 3, simulated.counters);
+  }
+
+ private:
+  ElasticBspScheduler::Rules rules_;
+  int64_t steps_ = 0;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspCounters").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspCountersOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspSchedule").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspScheduleOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspSimulate").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspSimulateOp);
+
+}  // namespace
+}  // namespace trepak

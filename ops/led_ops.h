@@ -1,0 +1,55 @@
+// What ops of systems share that have a worker on each rank and a controller on one of them.
+
+#ifndef TREPAK_OPS_LED_OPS_H_
+#define TREPAK_OPS_LED_OPS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "horovod_ext/runtime/engine.h"
+#include "horovod_ext/runtime/global_parameters.h"
+#include "ops/job_attributes.h"
+#include "ops/stream_ops.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace trepak {
+
+// The addresses of this rank's worker, and of the controller, or empty: [2].
+template <typename Engine>
+void OutputAddresses(tensorflow::OpKernelContext* context, const Engine& engine) {
+  tensorflow::Tensor* addresses = nullptr;
+  OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));
+  addresses->vec<tensorflow::tstring>()(0) = engine.worker_address();
+  addresses->vec<tensorflow::tstring>()(1) = engine.controller_address();
+}
+
+// Opens a rank's flows.
+template <typename Engine>
+class LedConnectOp : public StreamOp<Engine> {
+ public:
+  using StreamOp<Engine>::StreamOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const auto controller = context->input(0).scalar<tensorflow::tstring>();
+    OP_REQUIRES_OK(context, ToFlowError(this->engine().Connect(std::string(controller()),
+                                                               Strings(context->input(1)))));
+  }
+};
+
+// Gives a job parameters of so many elements on its parameter servers, under this key and the next.
+inline Status ServeParameters(uint32_t key, ElementType type, size_t elements, uint32_t size,
+                              std::shared_ptr<GlobalParameters>* global) {
+  const std::shared_ptr<ParameterClient> client = Engine::Global().client();
+  if (client == nullptr) {
+    return FailedPreconditionError("the job's parameter servers don't run");
+  }
+  TREPAK_RETURN_IF_ERROR(
+      client->Register(key, "the job's parameters", type, static_cast<int64_t>(elements)));
+  TREPAK_RETURN_IF_ERROR(client->Register(key + 1, "the job's samples", ElementType::kFloat64, 1));
+  *global = std::make_shared<ServedParameters>(client, key, type, size);
+  return OkStatus();
+}
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_LED_OPS_H_

@@ -1,0 +1,55 @@
+"""What `trepak bench elastic_bsp` trains, and how unevenly."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trepak.scripts.uneven.cases import Case, Uneven
+from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
+
+FACTORS = (1.0, 1.25, 1.6, 2.0)  # by which ranks compute longer than the fastest
+LOOKAHEADS = (15, 30, 60, 120, 240)
+ELASTIC = tuple(elastic_bsp(lookahead) for lookahead in LOOKAHEADS)
+ALL_WAYS = (HOROVOD, SSP, ASP, *ELASTIC)
+
+_COMPUTE_MS = 100.0  # of the fastest
+_JITTER = 0.04  # of that, at most
+_TRIALS = 3
+
+
+def _ranks(each: int) -> list[Uneven]:
+    """Returns ranks of all speeds, so many of each."""
+    times = [_COMPUTE_MS * factor for factor in FACTORS for _ in range(each)]
+    return [Uneven(time, 0, _JITTER * time) for time in times]
+
+
+def cases() -> list[Case]:
+    """Returns all cases.
+
+    The task of "alexnet" has wide Dense layers, and takes longer to exchange; that of "resnet" has
+    convolutions.
+    """
+    resnet = Case(
+        "resnet",
+        "residual",
+        _ranks(1),
+        exchange_ms=5,
+        parameters=65_956,
+        rate=0.02,
+        batch=4,
+        target=None,
+        ways=ALL_WAYS,
+        target_accuracy=0.9,
+        epochs=1,
+        epoch_steps=256,
+        seeds=_TRIALS,
+        records=True,
+        snapshot_s=1.0,
+    )
+    alexnet = dataclasses.replace(
+        resnet, name="alexnet", task="dense", exchange_ms=10, parameters=105_092
+    )
+    eight = dataclasses.replace(
+        resnet, name="resnet on 8", ranks=_ranks(2), ways=(HOROVOD, ELASTIC[0]), batch=2
+    )
+    return [alexnet, resnet, eight]

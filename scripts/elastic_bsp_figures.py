@@ -1,0 +1,59 @@
+"""The paper's figures, from what `trepak bench elastic_bsp` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trepak.scripts.bench_report import Report
+from trepak.scripts.elastic_bsp_report import CURVES, WAYS
+
+_Rows = Sequence[Mapping[str, Any]]
+
+
+def draw(report: Report, figure: Any) -> None:
+    """Draws accuracies over time (Figure 4), steps per second, and waiting."""
+    curves = [row for row in report.rows if row["kind"] == CURVES]
+    found = [row for row in report.rows if row["kind"] == WAYS]
+    names = list(dict.fromkeys(row["case"] for row in curves))
+    columns = max(2, len(names))
+    figure.set_size_inches(5 * columns, 8)
+    grid = figure.subplots(2, columns, squeeze=False)
+    ways = list(dict.fromkeys(row["way"] for row in curves))
+    colours = {way: f"C{number}" for number, way in enumerate(ways)}
+    for axes, name in zip(grid[0], names, strict=False):
+        _accuracies(axes, [row for row in curves if row["case"] == name], name, colours)
+    _bars(grid[1][0], found, "steps_per_s", "steps per second, of BSP's", colours)
+    _bars(grid[1][1], found, "waiting_ms_per_step", "waiting per step, ms", colours)
+    for axes in [*grid[0][len(names) :], *grid[1][2:]]:
+        axes.set_axis_off()
+
+
+def _accuracies(axes: Any, rows: _Rows, title: str, colours: Mapping[str, str]) -> None:
+    shown = set()
+    for row in rows:
+        seconds, _, accuracies = zip(*row["curve"], strict=True)
+        label = None if row["way"] in shown else row["way"]
+        shown.add(row["way"])
+        axes.plot(seconds, accuracies, color=colours[row["way"]], linewidth=0.8, label=label)
+    if rows[0]["target"]:
+        axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
+    axes.set(xlabel="seconds", ylabel="held-out accuracy", title=title)
+    axes.legend(fontsize="x-small")
+
+
+def _bars(axes: Any, rows: _Rows, figure: str, title: str, colours: Mapping[str, str]) -> None:
+    names = list(dict.fromkeys(row["case"] for row in rows))
+    width = 0.8 / max(1, len(colours))
+    for number, (way, colour) in enumerate(colours.items()):
+        of = {row["case"]: row[figure] or 0.0 for row in rows if row["way"] == way}
+        places = [i + (number - (len(colours) - 1) / 2) * width for i in range(len(names))]
+        axes.bar(places, [of.get(name, 0.0) for name in names], width, color=colour, label=way)
+    if figure == "steps_per_s":
+        bounds = {row["case"]: row["bound"] for row in rows}
+        for place, name in enumerate(names):
+            axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
+    axes.set_xticks(range(len(names)), names, fontsize="small")
+    axes.set(title=title)
+    if rows:
+        axes.legend(fontsize="x-small")

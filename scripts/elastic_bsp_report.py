@@ -1,0 +1,251 @@
+"""What `trepak bench elastic_bsp` claims of what it has measured."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trepak.scripts import elastic_bsp_simulations as simulations
+from trepak.scripts.bench_report import Claim, Report
+from trepak.scripts.elastic_bsp_paper import FINISHING_ORDERS
+from trepak.scripts.uneven.cases import Case
+from trepak.scripts.uneven.curves import seconds_until
+from trepak.scripts.uneven.trainings import Run
+from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
+
+# Kinds of rows.
+CASES = "cases"
+WAYS = "medians of the trials"
+ORDERS = "who ends first (section V-B)"
+TRAININGS = "trainings"
+CURVES = "seconds, held-out loss and accuracy of what was kept"
+
+_DEFAULT = elastic_bsp(15)  # what the claims are about
+
+Row = Mapping[str, Any]
+
+
+def waiting_of(run: Run) -> float:
+    """Returns the seconds that all ranks together waited for others.
+
+    Where ranks end each step together, the one that came last waits least, and what another one
+    takes more than that, it has waited.
+    """
+    if run["way"] != HOROVOD:
+        return float(sum(rank["figures"]["waiting_s"] for rank in run["ranks"]))
+    steps = min(len(rank["synchronized"]) for rank in run["ranks"])
+    times = np.array([rank["synchronized"][-steps:] for rank in run["ranks"]])
+    return float((times - times.min(axis=0)).sum())
+
+
+def row_of(case: Case, run: Run) -> dict[str, Any]:
+    """Returns one training as a row."""
+    ranks, first = run["ranks"], run["ranks"][0]
+    curve, figures = first["curve"], first["figures"]
+    seconds, steps = curve[-1][0], sum(rank["steps"] for rank in ranks)
+    exchanging = sum(rank["figures"].get("exchange_s", 0.0) for rank in ranks)
+    barriers = figures.get("planned_barriers", 0)
+    predictions = figures.get("planned_predictions", 0)
+    until = seconds_until(curve, case.target_accuracy or 0.0)
+    return {
+        "kind": TRAININGS,
+        "case": case.name,
+        "way": run["way"],
+        "seed": run["seed"],
+        "seconds": seconds,
+        "seconds_to_accuracy": until if math.isfinite(until) else None,
+        "final_accuracy": curve[-1][2],
+        "final_loss": curve[-1][1] if math.isfinite(curve[-1][1]) else None,
+        "steps": steps,
+        "steps_per_s": steps / seconds,
+        "waiting_ms_per_step": 1000 * waiting_of(run) / steps,
+        "exchange_ms_per_step": 1000 * exchanging / steps,
+        "drawn_ms": 1000 * sum(rank["drawn_s"] for rank in ranks) / steps,
+        "barriers": barriers,
+        "steps_per_barrier": steps / len(ranks) / barriers if barriers else None,
+        "predicted_waits_s": figures.get("planned_predicted_waits", 0.0),
+        "longest_waits_s": figures.get("planned_longest_waits", 0.0),
+        "prediction_error": figures["planned_error"] / predictions if predictions else None,
+        "scheduler_share": figures.get("planned_planning", 0.0) / seconds,
+        "own_ms": first["own_ms"],
+        "cpu_idle": first["idle"],
+        "cpu_stolen": first["stolen"],
+    }
+
+
+def curve_of(case: Case, run: Run) -> dict[str, Any]:
+    """Returns one training's curve as a row."""
+    points = [
+        (seconds, loss if math.isfinite(loss) else None, accuracy)
+        for seconds, loss, accuracy in run["ranks"][0]["curve"]
+    ]
+    return {
+        "kind": CURVES,
+        "case": case.name,
+        "way": run["way"],
+        "seed": run["seed"],
+        "target": case.target_accuracy,
+        "curve": points,
+    }
+
+
+def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
+    """Returns what a case is, and the most that its ranks could gain, as a row.
+
+    `bound` is max(T) · mean(1/T) of computing times T: as if nothing were exchanged.
+    """
+    waited = [
+        1000 * row["seconds"] * len(case.ranks) / row["steps"]
+        for row in rows
+        if row["case"] == case.name and row["way"] == HOROVOD
+    ]
+    slowest = case.step_ms() - case.exchange_ms
+    return {
+        "kind": CASES,
+        "case": case.name,
+        "task": case.task,
+        "ranks": len(case.ranks),
+        "target_accuracy": case.target_accuracy,
+        "rate": case.rate,
+        "batch": case.batch,
+        "parameters": case.parameters,
+        "exchange_ms": case.exchange_ms,
+        "link_mbit_per_s": case.bits_per_second() / 1e6,
+        "step_ms": case.step_ms(),
+        "measured_step_ms": statistics.median(waited) if waited else None,
+        "bound": case.bound(slowest),
+    }
+
+
+def ways_of(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Returns a row for each case and way: medians of the trials, and gains over Horovod."""
+    found = []
+    for case in of_cases:
+        of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case["case"]}
+        for way in dict.fromkeys(way for way, _ in of):
+            pairs = [(of[way, s], of[HOROVOD, s]) for w, s in of if w == way and (HOROVOD, s) in of]
+            if not pairs:
+                continue
+            faster = statistics.median(a["steps_per_s"] / b["steps_per_s"] for a, b in pairs)
+            found.append(
+                {
+                    "kind": WAYS,
+                    "case": case["case"],
+                    "way": way,
+                    "seconds": _median(pairs, "seconds"),
+                    "time_to_accuracy": statistics.median(_sooner(a, b) for a, b in pairs),
+                    "steps_per_s": faster,
+                    "bound": case["bound"],
+                    "fraction_of_bound": faster / case["bound"],
+                    "final_accuracy": _median(pairs, "final_accuracy"),
+                    "waiting_ms_per_step": _median(pairs, "waiting_ms_per_step"),
+                    "waiting_vs_bsp": statistics.median(
+                        a["waiting_ms_per_step"] / max(b["waiting_ms_per_step"], 1e-9)
+                        for a, b in pairs
+                    ),
+                    "steps_per_barrier": _median(pairs, "steps_per_barrier"),
+                    "prediction_error": _median(pairs, "prediction_error"),
+                    "scheduler_share": _median(pairs, "scheduler_share"),
+                }
+            )
+    return found
+
+
+def _median(pairs: Sequence[tuple[Row, Row]], figure: str) -> float | None:
+    values = [ours[figure] for ours, _ in pairs if ours[figure] is not None]
+    return float(statistics.median(values)) if values else None
+
+
+def _sooner(ours: Row, theirs: Row) -> float:
+    """Returns how many times as long the other takes to the accuracy; 0 if ours never has it."""
+    if ours["seconds_to_accuracy"] is None:
+        return 0.0
+    other = theirs["seconds_to_accuracy"] or theirs["seconds"]
+    return float(other / ours["seconds_to_accuracy"])
+
+
+def orders(found: Sequence[Row]) -> list[dict[str, Any]]:
+    """Returns for each case in which order its ways have ended the same number of samples."""
+    of_cases = dict.fromkeys(row["case"] for row in found)
+    return [
+        {
+            "kind": ORDERS,
+            "case": case,
+            "order": ", ".join(
+                row["way"]
+                for row in sorted(found, key=lambda row: row["seconds"])
+                if row["case"] == case
+            ),
+            "paper": ", ".join(FINISHING_ORDERS.get(case, ())),
+        }
+        for case in of_cases
+    ]
+
+
+def claims_of(found: Sequence[Row], simulated: Sequence[Row]) -> dict[str, Claim]:
+    """Returns what the bench claims: of the cases with all ways, the one that is worst for us."""
+    of = {(row["case"], row["way"]): row for row in found}
+    names = [case for case, way in of if way == ASP and (case, _DEFAULT) in of]
+    ours = [of[name, _DEFAULT] for name in names]
+    claims: dict[str, Claim] = {}
+    if ours:
+        gaps = []
+        for name in names:
+            others = [of[name, way]["final_accuracy"] for way in (HOROVOD, SSP, ASP)]
+            gaps.append(100 * (max(others) - of[name, _DEFAULT]["final_accuracy"]))
+        claims = {
+            "elastic_bsp.time_to_accuracy_vs_bsp": Claim(
+                min(row["time_to_accuracy"] for row in ours), "x", 1.3, "higher", emulated=True
+            ),
+            "elastic_bsp.fraction_of_bound": Claim(
+                min(row["fraction_of_bound"] for row in ours), "share", 0.9, "higher", emulated=True
+            ),
+            "elastic_bsp.final_accuracy_gap": Claim(
+                max(gaps), "points", 0.3, "lower", emulated=True
+            ),
+            "elastic_bsp.waiting_vs_bsp": Claim(
+                max(row["waiting_vs_bsp"] for row in ours), "x", 0.2, "lower", emulated=True
+            ),
+            "elastic_bsp.scheduler_overhead": Claim(
+                max(row["scheduler_share"] for row in found), "share", 0.01, "lower"
+            ),
+        }
+    errors = [
+        abs(row["error"]) for row in simulated if row["way"] == _DEFAULT and row["measured_s"]
+    ]
+    if errors:
+        claims["elastic_bsp.simulated_waiting_error"] = Claim(
+            statistics.median(errors), "share", 0.1, "lower", emulated=True
+        )
+    return claims
+
+
+def summarize(
+    measured: Sequence[tuple[Case, Sequence[Run]]], environment: Mapping[str, Any]
+) -> Report:
+    """Returns the report."""
+    rows = [row_of(case, run) for case, runs in measured for run in runs]
+    curves = [curve_of(case, run) for case, runs in measured for run in runs]
+    of_cases = [row_of_case(case, rows) for case, _ in measured]
+    found = ways_of(of_cases, rows)
+    simulated = simulations.of_runs(measured)
+    return Report(
+        "elastic_bsp",
+        claims_of(found, simulated),
+        [
+            *of_cases,
+            *found,
+            *orders(found),
+            *simulated,
+            *simulations.of_many_workers(measured),
+            *rows,
+            *curves,
+        ],
+        environment,
+        unprinted=(TRAININGS, CURVES),
+        idle_share=min((row["cpu_idle"] for row in rows), default=None),
+    )

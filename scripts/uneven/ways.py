@@ -1,0 +1,43 @@
+"""The arms of a comparison: names, and the sync model that each stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trepak.scripts.uneven.cases import Case
+
+HOROVOD = "horovod"  # ranks wait for each other in every step
+RNA, GROUPED, EAGER, ADPSGD = "rna", "rna groups", "eager-sgd", "ad-psgd"
+SSP, ASP = "ssp", "asp"
+
+
+def elastic_bsp(lookahead: int) -> str:
+    """Returns the name of ElasticBSP with a lookahead."""
+    return f"elastic-bsp {lookahead}"
+
+
+def sync_of(way: str, case: Case, seed: int) -> Any:
+    """Returns how ranks synchronize.
+
+    Args:
+        way: its name.
+        case: whose groups it may need.
+        seed: of what is drawn.
+
+    Raises:
+        KeyError: there is no way of that name.
+    """
+    import trepak
+
+    name, _, number = way.partition(" ")
+    if name == "elastic-bsp":
+        return trepak.ElasticBSP(lookahead=int(number))
+    return {
+        HOROVOD: lambda: trepak.BSP(),
+        RNA: lambda: trepak.RNA(seed=seed),
+        GROUPED: lambda: trepak.RNA(seed=seed, groups=case.groups),
+        EAGER: lambda: trepak.EagerSGD("majority", seed=seed),
+        ADPSGD: lambda: trepak.ADPSGD(seed=seed),
+        SSP: lambda: trepak.SSP(),
+        ASP: lambda: trepak.ASP(),
+    }[way]()

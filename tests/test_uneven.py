@@ -1,0 +1,180 @@
+"""How trainings on uneven clusters deal steps to a rank, time them, and go on when interrupted."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from trepak.ops.step_probe import StepTimes
+from trepak.scripts.launcher import JobError
+from trepak.scripts.rna_cases import cases
+from trepak.scripts.uneven import clock, curves, trainings, worker
+from trepak.scripts.uneven.cases import WORD_MS, Case, Uneven, videos, words
+from trepak.scripts.uneven.clock import Clock, StopAtTarget, computed
+from trepak.scripts.uneven.tasks import task
+from trepak.scripts.uneven.trainings import Keeper, Plan
+from trepak.scripts.uneven.worker import Slowed, deal
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 of 2, without Horovod."""
+    monkeypatch.setattr(worker.hvd, "rank", lambda: 1)
+    monkeypatch.setattr(worker.hvd, "size", lambda: 2)
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in cases(2) if case.name == name)
+
+
+def test_a_hand_is_pass_after_pass_of_a_ranks_share(alone: None) -> None:
+    hand = deal(case_of("resnet"), task("residual"), seed=3)
+    in_order = hand.samples.reshape(-1)
+    assert (in_order % 2 == 1).all()
+    for one_pass in np.split(in_order, 4):
+        assert len(set(one_pass)) == 2048
+    assert (in_order[:2048] != in_order[2048:4096]).any()
+    again = deal(case_of("resnet"), task("residual"), seed=3)
+    np.testing.assert_array_equal(hand.samples, again.samples)
+    np.testing.assert_array_equal(hand.times, again.times)
+    assert (deal(case_of("resnet"), task("residual"), seed=4).times != hand.times).any()
+    assert hand.times.min() >= 100 and hand.times.max() <= 600
+
+
+def test_a_sentence_takes_as_long_as_it_has_words(alone: None) -> None:
+    sentences = task("sentences")
+    hand = deal(case_of("transformer"), sentences, seed=0)
+    given = (sentences.train[0][hand.samples[:, 0]] > 0).sum(axis=1)
+    np.testing.assert_allclose(hand.times, WORD_MS * given)
+
+
+def test_steps_take_what_was_drawn() -> None:
+    times = np.array([30.0, 90.0, 20.0] * 2000)[: worker._DEALT]
+    slowed = Slowed(times, own=10.0)
+    x = keras.ops.ones((1, 2))
+    slowed(x, training=True)
+    took = np.zeros((10, 3))
+    for of_round in took:  # on a loaded machine most come late
+        slowed.begin_anew()
+        for step in range(3):
+            began = time.perf_counter()
+            slowed(x, training=True)
+            of_round[step] = 1000 * (time.perf_counter() - began)
+    expected = np.array([20.0, 80.0, 10.0])
+    assert (took >= expected - 1).all(), took
+    assert (took.min(axis=0) <= expected + 8).all(), took
+    slowed(x, training=False)
+    np.testing.assert_allclose(slowed.drawn(), [0.03, 0.09, 0.02])
+
+
+def test_waiting_is_not_computing() -> None:
+    # Begin, ready, done: of two epochs, at 10 to 13 s and at 20 to 22 s.
+    steps = [
+        StepTimes(0, 9.0, 10.5, 11.0),
+        StepTimes(1, 11.0, 11.4, 12.0),
+        StepTimes(2, 12.0, 20.9, 21.0),
+        StepTimes(3, 21.0, 21.3, 21.5),
+    ]
+    found = computed(steps, [0.4, 0.4, 1.0, 0.3], [(10.0, 13.0), (20.0, 22.0), (30.0, 31.0)])
+    # First steps count what they were to take, or what there was time for.
+    assert found["computed_s"] == pytest.approx(0.4 + 0.4 + 0.9 + 0.3)
+    assert found["began_s"] == pytest.approx(0.1)
+    assert found["drained_s"] == pytest.approx(1.0 + 0.5)
+
+
+def test_the_clock_stands_still_while_a_model_is_evaluated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clock.hvd, "barrier", lambda: None)
+    watch, logs = Clock(), {"val_loss": 0.5, "val_accuracy": 0.9, "accuracy": 0.8}
+    for epoch in range(2):
+        watch.on_epoch_begin(epoch)
+        time.sleep(0.05)
+        watch.on_test_begin()
+        time.sleep(0.2)
+        watch.on_epoch_end(epoch, logs)
+    (first, *_), (second, loss, accuracy) = watch.losses
+    assert 0.05 <= first <= 0.2 and 0.1 <= second < 0.3
+    assert (loss, accuracy, watch.training_accuracy) == (0.5, 0.9, 0.8)
+    assert 0 <= watch.shares()["idle"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "ends"),
+    [(StopAtTarget(0.5), [False, True]), (StopAtTarget(None, 0.8), [False, True])],
+    ids=["loss", "accuracy"],
+)
+def test_a_training_ends_at_its_target(stop: StopAtTarget, ends: list[bool]) -> None:
+    model = SimpleNamespace(stop_training=False)
+    stop.set_model(model)
+    for logs, over in zip(
+        ({"val_loss": 0.6, "val_accuracy": 0.7}, {"val_loss": 0.5, "val_accuracy": 0.8}),
+        ends,
+        strict=True,
+    ):
+        stop.on_epoch_end(0, logs)
+        assert model.stop_training is over
+
+
+def test_uneven_times_are_those_of_the_case() -> None:
+    rng = np.random.default_rng(0)
+    times = Uneven(100, 500, 1000).draw(rng, 1000)
+    assert times.min() >= 600 and times.max() <= 1100
+
+
+def test_targets_are_met_between_epochs() -> None:
+    # After each epoch: seconds, loss, accuracy.
+    curve = [(10.0, 1.6, 0.5), (20.0, 0.8, 0.8), (30.0, 0.2, 0.9), (40.0, 0.3, 0.88)]
+    assert curves.seconds_to(curve, 1.6) == 10.0
+    assert curves.seconds_to(curve, 0.4) == pytest.approx(25.0)  # half way from 0.8 to 0.2
+    assert curves.seconds_to(curve, 0.1) is None
+    assert curves.seconds_until(curve, 0.85) == pytest.approx(25.0)
+
+
+def test_videos_take_as_long_as_in_the_thesis() -> None:
+    times = videos(np.random.default_rng(0), 200_000) * 1219 / 350
+    assert times.min() >= 156 and times.max() <= 8000
+    assert times.mean() == pytest.approx(1219, rel=0.03)
+    assert times.std() == pytest.approx(760, rel=0.06)
+
+
+def test_sentences_take_as_long_as_they_have_words() -> None:
+    rng = np.random.default_rng
+    lengths, times = words(rng(0), 1000), Uneven(sentences=True).draw(rng(0), 1000)
+    np.testing.assert_allclose(times / lengths, WORD_MS)
+    assert times.mean() == pytest.approx(350, rel=0.05)
+
+
+def trained(way: str, seed: int) -> dict[str, Any]:
+    return {"way": way, "seed": seed, "ranks": []}
+
+
+def test_an_interrupted_bench_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_ = Plan(cases(8)[0], ["horovod", "rna"], range(3))
+    asked = []
+
+    def broken(plan: Plan, output: Path) -> None:
+        asked.append(list(plan.seeds))
+        seed = plan.seeds[0]
+        runs = [trained(way, seed) for way in plan.ways] + [trained("rna", seed + 1)]
+        output.write_text(json.dumps(runs))
+        raise JobError("the machine was needed")
+
+    monkeypatch.setattr(trainings, "run_plan", broken)
+    for rest in ([0, 1, 2], [1, 2], [2]):
+        keeper = Keeper(plan_, tmp_path)
+        with pytest.raises(JobError):
+            keeper.run_the_rest()
+        assert asked[-1] == rest
+    keeper = Keeper(plan_, tmp_path)
+    keeper.run_the_rest()  # nothing is left to measure
+    assert sorted((one["way"], one["seed"]) for one in keeper.runs) == [
+        (way, seed) for way in ("horovod", "rna") for seed in range(3)
+    ]

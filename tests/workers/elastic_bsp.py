@@ -1,0 +1,150 @@
+"""ElasticBSP's promises, and SSP's and ASP's, on real ranks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from exactness import dense_model
+from harness import case
+from rna import (
+    STEPS,
+    batch,
+    check_equal_on_all_ranks,
+    check_equal_on_all_ranks_of,
+    check_that_nobody_waits,
+    constant_trainer,
+    expect,
+    fit_in_global_epochs,
+    trainer,
+    weights,
+)
+
+import trepak
+import trepak.keras as hvd
+from trepak.ops.elastic_bsp import elastic_bsp_counters, schedule
+
+MODELS = (trepak.ElasticBSP(lookahead=4), trepak.SSP(staleness=2), trepak.ASP())
+
+
+@case
+def one_step_ahead_is_bsp_for_plain_sgd() -> None:
+    results = []
+    for sync in (trepak.BSP(), trepak.ElasticBSP(lookahead=1)):
+        keras.utils.set_random_seed(3)
+        model = dense_model()
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), sync=sync)
+        step = trainer(model, optimizer)
+        for number in range(STEPS):
+            step(*batch(number))
+        check_equal_on_all_ranks(model)  # after each barrier, not just after a flush
+        optimizer.flush()
+        results.append(weights(model))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@case
+def no_step_is_lost() -> None:
+    """With plain SGD and constant gradients the weights tell how many steps there were."""
+    rate = 0.25
+    for sync in MODELS:
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate), sync=sync)
+        variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
+        total = 0.0
+        for _ in range(2):
+            steps = 6 + 6 * hvd.rank()
+            for _ in range(steps):
+                step()
+            optimizer.flush()
+            total += sum((6 + 6 * rank) * (rank + 1.0) for rank in range(hvd.size()))
+            np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
+            check_equal_on_all_ranks_of(variable)
+        assert elastic_bsp_counters(optimizer._trepak.pace.stream).steps == 2 * steps
+
+
+@case
+def barriers_come_where_waiting_is_least() -> Any:
+    """Rank 0 is twice as fast as the others: they meet after two of its steps and one of theirs."""
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP())
+    _, step = constant_trainer(optimizer, 1.0)
+    is_fast = hvd.rank() == 0
+    for _ in range(42 if is_fast else 22):
+        time.sleep(0.05 if is_fast else 0.1)
+        step()
+    counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+    optimizer.flush()
+    planned = schedule(optimizer._trepak.pace.stream)
+    if hvd.rank() == 0:
+        assert planned.steps == 42 + 22 * (hvd.size() - 1)
+        assert planned.taken_out == 0
+        assert planned.error / planned.predictions < 0.5, planned
+        assert planned.planning < 0.1, planned
+        # Bulk synchronous, the fast one would have waited for half of its time.
+        assert counters.waiting_seconds < 0.5, (counters, planned)
+    else:
+        assert planned.steps == 0
+    return planned._asdict() | counters._asdict()
+
+
+@case
+def weights_that_are_set_count_as_a_change() -> None:
+    for sync in MODELS:
+        variable = keras.Variable(np.zeros(3, "float32"))
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=sync)
+        optimizer.build([variable])
+        optimizer.apply([tf.ones(3)], [variable])
+        optimizer.flush()
+        variable.assign(np.full(3, 7.0, "float32"))
+        optimizer.flush()  # as `fit` begins with one
+        np.testing.assert_allclose(variable.numpy(), 7.0, rtol=1e-5)
+
+
+@case
+def it_trains_in_epochs_of_all_ranks_together() -> Any:
+    taken = []
+    for sync in MODELS:
+        keras.utils.set_random_seed(3)
+        model = dense_model()
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=sync)
+        monitor = trepak.callbacks.StragglerMonitor(every=1, verbose=int(hvd.rank() == 0))
+        steps, losses = fit_in_global_epochs(model, optimizer, [monitor])
+        check_equal_on_all_ranks(model)
+        assert losses[-1] < losses[0], losses
+        assert abs(sum(steps) - 3 * 400 / 8) <= 6 * hvd.size(), steps
+        taken.append(steps)
+    return taken
+
+
+@case
+def nobody_waits_for_a_slow_rank_with_asp() -> None:
+    check_that_nobody_waits(trepak.ASP())
+
+
+@case
+def steps_that_are_not_finite_are_left_out() -> None:
+    variable = keras.Variable(np.zeros(3, "float32"))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.ASP())
+    optimizer.build([variable])
+    value = float("nan") if hvd.rank() == 0 else 1.0
+    optimizer.apply([tf.fill([3], value)], [variable])
+    optimizer.flush()
+    np.testing.assert_allclose(variable.numpy(), -(hvd.size() - 1) / hvd.size(), rtol=1e-5)
+    counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+    assert counters.not_finite == (1 if hvd.rank() == 0 else 0)
+
+
+@case
+def wrong_use_is_explained() -> None:
+    expect("lookahead must be at least 1", lambda: trepak.ElasticBSP(lookahead=0))
+    expect("prediction must be one of last, mean", lambda: trepak.ElasticBSP(prediction="best"))
+    expect("staleness must not be negative", lambda: trepak.SSP(staleness=-1))
+    variable = keras.Variable(np.zeros(2, "float32"))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.ASP())
+    expect(
+        "no gradients of one step",
+        lambda: optimizer.compute_gradients(lambda: tf.reduce_sum(variable.value**2), [variable]),
+    )

@@ -1,0 +1,125 @@
+"""Steps whose changes go to the job's parameter servers, from which all ranks go on."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, elastic_bsp, exchange, step_probe
+from trepak.horovod_ext.elastic_bsp import StepOptions
+from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.parameter_server import ServerOptions
+from trepak.horovod_ext.stragglers import RoundsOfRank
+from trepak.horovod_ext.variables import tf_variable
+from trepak.ops import elastic_bsp as native
+from trepak.tf_plugins.pace import Pace, reject_combining
+from trepak.tf_plugins.sync import SyncModel
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.distributed_optimizer import Distribution
+
+
+class ServedSyncModel(SyncModel):
+    """A sync model whose ranks each apply their own gradients, to parameters on the servers."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for options that are wrong."""
+        self._options()
+
+    @abc.abstractmethod
+    def _options(self) -> StepOptions:
+        """Returns how far ranks may go."""
+
+    def pace(self, distribution: Distribution) -> ServedSteps:
+        """Returns the steps of one optimizer; see `SyncModel.pace`."""
+        return ServedSteps(distribution, self._options())
+
+    def combine(
+        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Raises ValueError: every rank applies its own gradients."""
+        raise reject_combining(self)
+
+
+class ServedSteps(Pace):
+    """What one distributed optimizer has of ElasticBSP, SSP or ASP.
+
+    A step applies this rank's own gradients, and adds what that has changed, divided by the number
+    of ranks, to the job's parameters; these are what the next step begins with. The optimizer's
+    slots stay on each rank.
+    """
+
+    def __init__(self, distribution: Distribution, options: StepOptions) -> None:
+        """Makes it; see `Pace`."""
+        super().__init__(distribution)
+        self._options = options
+        self.stream: Any = None  # by which native code knows it
+        self._variables: list[Any] = []
+        self._dtype: Any = None
+
+    def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        if self.stream is None:
+            self._start(variables)
+        ready_grads, ready = step_probe.mark_ready(grads)
+        optimizer._apply_plainly(ready_grads, list(variables))
+        values = native.end_step(self.stream, self._values())
+        with tf.control_dependencies(values):
+            step_probe.mark_done([], ready, at_own_pace=True)
+        self._show(values)
+
+    def _start(self, variables: Sequence[Any]) -> None:
+        self._variables = [tf_variable(variable) for variable in variables]
+        wide = any(v.dtype == tf.float64 for v in self._variables)
+        self._dtype = tf.float64 if wide else tf.float32
+        self.stream = elastic_bsp.start(self._options, ServerOptions(), self._dtype, self._shapes())
+        with tf.init_scope():
+            if basics.rank() == 0:
+                native.assign_parameters(self.stream, self._values())
+            exchange.gather(None, "that the job's parameters are set")
+            self._fetch()
+
+    def _shapes(self) -> list[Any]:
+        return [variable.shape for variable in self._variables]
+
+    def _values(self) -> list[Any]:
+        return [tf.cast(variable.value(), self._dtype) for variable in self._variables]
+
+    def _show(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(tf.cast(value, variable.dtype))
+
+    def _fetch(self) -> None:
+        """Takes the job's parameters, on all ranks before any of them changes them again."""
+        self._show(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
+        exchange.gather(None, "that all ranks have the job's parameters")
+
+    def rounds(self) -> RoundsOfRank:
+        """Returns how many barriers this rank has passed; all ranks contribute to each."""
+        if self.stream is None:
+            return RoundsOfRank(0, 0, 0, 0, 0)
+        barriers = native.elastic_bsp_counters(self.stream).barriers
+        return RoundsOfRank(barriers, barriers, barriers * basics.size(), 0, 0)
+
+    def figures(self) -> dict[str, float]:
+        """Returns how long this rank has waited, and on rank 0 what was planned; see `Pace`."""
+        if self.stream is None:
+            return {}
+        counted = native.elastic_bsp_counters(self.stream)
+        planned = native.schedule(self.stream)._asdict()
+        return {
+            "waiting_s": counted.waiting_seconds,
+            "exchange_s": counted.exchange_seconds,
+            "not_finite": counted.not_finite,
+            **{f"planned_{name}": value for name, value in planned.items()},
+        }
+
+    def drain(self, optimizer: Any) -> None:
+        """Waits until all ranks do, and gives all of them the job's parameters; see `Pace`."""
+        if self.stream is None:
+            return
+        with tf.init_scope():
+            native.drain_elastic_bsp(self.stream, self._values())
+            self._fetch()
