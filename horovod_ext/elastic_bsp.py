@@ -40,17 +40,12 @@ class StepOptions:
             )
 
 
-def start(
-    options: StepOptions,
-    servers: parameter_server.ServerOptions,
-    dtype: Any,
-    shapes: Sequence[Any],
-) -> int:
-    """Starts it for one optimizer; a collective call.
+def start(options: StepOptions, labels: Sequence[str], dtype: Any, shapes: Sequence[Any]) -> int:
+    """Starts it for one optimizer, on the parameter servers that run; a collective call.
 
     Args:
         options: the same on all ranks.
-        servers: how the parameter servers work, which have the parameters.
+        labels: by parameter, the name under which Geryon's map_table knows it.
         dtype: of the parameters, float32 or float64.
         shapes: of the parameters.
 
@@ -58,11 +53,10 @@ def start(
         The number by which it is known.
 
     Raises:
-        ValueError: the job is elastic, or its parameter servers run with other options.
+        ValueError: the job is elastic.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
     basics.reject_elastic("parameters on the job's servers")
-    parameter_server.start(servers)
     stream = flows.begin_stream(native.stop_elastic_bsp)
     worker, controller = native.start_elastic_bsp(
         native.ElasticBspOptions(
@@ -73,6 +67,7 @@ def start(
             lookahead=options.lookahead,
             staleness=options.staleness,
             prediction=options.prediction,
+            labels=labels,
             dtype=dtype,
             shapes=shapes,
         )

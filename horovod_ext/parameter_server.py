@@ -14,7 +14,9 @@ from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import engine
 from trepak.ops import parameter_server as native
 
-_FIRST_KEY = 1 << 31  # of the servers' variables that are not a gradient's
+# Of the servers' variables that are not a gradient's, and how many an optimizer may have of them.
+_FIRST_KEY = 1 << 31
+_KEYS_OF_STREAM = 1 << 12
 
 _running: ServerOptions | None = None
 _variables: dict[int, tuple[str, Any, int]] = {}  # by key: label, dtype, elements
@@ -113,12 +115,12 @@ def _end() -> None:
 
 
 def key_of_stream(stream: int) -> int:
-    """Returns the key of an optimizer's parameters; the next one is that of what they come from.
+    """Returns the first key of what an optimizer's parameters are on the servers.
 
     Args:
         stream: the optimizer's number; see `flows.begin_stream`.
     """
-    return _FIRST_KEY + 2 * stream
+    return _FIRST_KEY + _KEYS_OF_STREAM * stream
 
 
 def register(key: int, variable: Any) -> str:

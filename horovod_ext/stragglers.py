@@ -42,6 +42,8 @@ class RankReport:
         null_share: share of the rounds to which this rank brought nothing.
         staleness: of what it brought, on average: rounds that others had ended since it was begun.
         dropped: gradients that were too stale for any round.
+        exchanged_seconds: time in which it exchanged parameters with servers; rounds are barriers
+            then.
     """
 
     rank: int
@@ -57,6 +59,7 @@ class RankReport:
     null_share: float = 0.0
     staleness: float = 0.0
     dropped: int = 0
+    exchanged_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class RoundsOfRank:
         contributors: ranks that did, summed up over the rounds.
         staleness: of what it brought, summed up; in rounds.
         dropped: gradients that were too stale.
+        waited_seconds: for other ranks; where parameters are on servers.
+        exchanged_seconds: in which it exchanged parameters with them.
     """
 
     rounds: int
@@ -76,6 +81,8 @@ class RoundsOfRank:
     contributors: int
     staleness: int
     dropped: int
+    waited_seconds: float = 0.0
+    exchanged_seconds: float = 0.0
 
 
 class StragglerTable:
@@ -156,7 +163,11 @@ class StragglerTable:
                     host=host,
                     steps=int(self._own_steps[rank]) or self.steps,
                     compute_seconds=float(self._compute[rank]),
-                    waited_seconds=float(waits.sum() + self._own_waits[rank]),
+                    waited_seconds=(
+                        mine.waited_seconds
+                        if mine.exchanged_seconds
+                        else float(waits.sum() + self._own_waits[rank])
+                    ),
                     waited_for=int(waits.argmax()) if waits.sum() > 0 else None,
                     delayed_seconds=float(self._waits[:, rank].sum() / others),
                     last_share=float(self._last[rank] / max(1, self.steps)),
@@ -165,6 +176,7 @@ class StragglerTable:
                     null_share=(mine.rounds - mine.contributed) / count,
                     staleness=mine.staleness / max(1, mine.contributed),
                     dropped=mine.dropped,
+                    exchanged_seconds=mine.exchanged_seconds,
                 )
             )
         return found
@@ -183,6 +195,13 @@ class StragglerTable:
 
     def verdict(self) -> str:
         """Returns in words who made the others wait, or what ranks brought to the rounds."""
+        if any(rounds.exchanged_seconds for rounds in self._rounds):
+            longest = max(self.reports(), key=lambda report: report.waited_seconds)
+            return (
+                f"The ranks met at {longest.rounds} barriers. Rank {longest.rank} on "
+                f"{longest.host} waited longest for others: {longest.waited_seconds:.3g} s of "
+                f"{self.total_seconds:.3g} s."
+            )
         if self._rounds:
             least = max(self.reports(), key=lambda report: report.null_share)
             if least.null_share == 0:

@@ -42,6 +42,7 @@ class ElasticBspOptions:
         staleness: steps that one may be ahead of the slowest.
         prediction: "last", "mean" or "exponential": of a rank's latest steps, how long its next
             ones will take.
+        labels: by parameter, the name under which Geryon's map_table knows it.
         dtype: of the parameters, float32 or float64.
         shapes: of the parameters.
         dscp: what marks the packets of the controller and its workers.
@@ -54,6 +55,7 @@ class ElasticBspOptions:
     lookahead: int
     staleness: int
     prediction: str
+    labels: Sequence[str]
     dtype: Any
     shapes: Sequence[Any]
     dscp: int = 46
@@ -126,6 +128,7 @@ def start_elastic_bsp(options: ElasticBspOptions) -> tuple[str, str]:
                 lookahead=options.lookahead,
                 staleness=options.staleness,
                 prediction=options.prediction,
+                labels=list(options.labels),
                 T=tf.as_dtype(options.dtype),
                 shapes=list(options.shapes),
             )

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "horovod_ext/runtime/sample_budget.h"
 #include "ops/led_ops.h"
@@ -28,6 +29,7 @@ REGISTER_OP("TrepakElasticBspStart")
     .Attr("lookahead: int >= 1")
     .Attr("staleness: int >= 0")
     .Attr("prediction: {'last', 'mean', 'exponential'}")
+    .Attr("labels: list(string)")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
     .SetIsStateful()
@@ -37,6 +39,7 @@ Starts one of them for one optimizer. addresses: [2], of this rank's worker, and
 or empty.
 
 parameters: the key of the job's parameters.
+labels: by parameter, the name under which Geryon's map_table knows it.
 shapes: of the parameters.
 )doc");
 
@@ -94,10 +97,12 @@ class ElasticBspStartOp : public ElasticBspOp {
     OP_REQUIRES_OK(context, RulesFromAttributes(context, &options_.scheduler));
     OP_REQUIRES_OK(context, context->GetAttr("parameters", &parameters_));
     options_.scheduler.workers = options_.job.size;
-    Packed packed;
-    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed));
-    options_.worker.type = packed.type();
-    options_.worker.elements = packed.elements();
+    OP_REQUIRES_OK(context, context->GetAttr("labels", &labels_));
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
+    OP_REQUIRES(context, labels_.size() == packed_.count(),
+                absl::InvalidArgumentError("there must be one label per parameter"));
+    options_.worker.type = packed_.type();
+    options_.worker.elements = packed_.elements();
     options_.worker.share = 1.0 / options_.job.size;
     options_.worker.row = stream();
   }
@@ -105,16 +110,35 @@ class ElasticBspStartOp : public ElasticBspOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     ElasticBspEngine::Options options = options_;
     OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
-    OP_REQUIRES_OK(context, ToFlowError(ServeParameters(
-                                static_cast<uint32_t>(parameters_), options.worker.type,
-                                options.worker.elements, options.job.size, &options.global)));
+    OP_REQUIRES_OK(context, ToFlowError(ServeParameters(static_cast<uint32_t>(parameters_),
+                                                        options.worker.type, options.job.size,
+                                                        Parts(), &options.global)));
     OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
     OutputAddresses(context, engine());
   }
 
  private:
+  // Neighbours that now have the same precedence travel together.
+  std::vector<ServedParameters::Part> Parts() const {
+    std::vector<ServedParameters::Part> parts;
+    Precedence latest;
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      const std::string& label = labels_[i];
+      const Precedence precedence = Engine::Global().PrecedenceOf(label);
+      if (parts.empty() || precedence.priority != latest.priority ||
+          precedence.order != latest.order) {
+        parts.push_back({0, [label] { return Engine::Global().PrecedenceOf(label); }});
+        latest = precedence;
+      }
+      parts.back().elements += packed_.elements(i);
+    }
+    return parts;
+  }
+
   ElasticBspEngine::Options options_;
   int64_t parameters_ = 0;
+  std::vector<std::string> labels_;
+  Packed packed_;
 };
 
 Status NotRunning() {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "horovod_ext/runtime/engine.h"
 #include "horovod_ext/runtime/global_parameters.h"
@@ -36,17 +38,21 @@ class LedConnectOp : public StreamOp<Engine> {
   }
 };
 
-// Gives a job parameters of so many elements on its parameter servers, under this key and the next.
-inline Status ServeParameters(uint32_t key, ElementType type, size_t elements, uint32_t size,
+// Gives a job parameters on its parameter servers, under this key and the next ones.
+inline Status ServeParameters(uint32_t key, ElementType type, uint32_t size,
+                              std::vector<ServedParameters::Part> parts,
                               std::shared_ptr<GlobalParameters>* global) {
   const std::shared_ptr<ParameterClient> client = Engine::Global().client();
   if (client == nullptr) {
     return FailedPreconditionError("the job's parameter servers don't run");
   }
-  TREPAK_RETURN_IF_ERROR(
-      client->Register(key, "the job's parameters", type, static_cast<int64_t>(elements)));
-  TREPAK_RETURN_IF_ERROR(client->Register(key + 1, "the job's samples", ElementType::kFloat64, 1));
-  *global = std::make_shared<ServedParameters>(client, key, type, size);
+  TREPAK_RETURN_IF_ERROR(client->Register(key, "the job's samples", ElementType::kFloat64, 1));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    TREPAK_RETURN_IF_ERROR(client->Register(key + 1 + static_cast<uint32_t>(i),
+                                            "the job's parameters, part " + std::to_string(i), type,
+                                            static_cast<int64_t>(parts[i].elements)));
+  }
+  *global = std::make_shared<ServedParameters>(client, key, type, size, std::move(parts));
   return OkStatus();
 }
 

@@ -50,6 +50,10 @@ class Packed {
   size_t count() const { return shapes_.size(); }
   size_t bytes() const { return begins_.back(); }
   size_t elements() const { return bytes() / SizeOf(type()); }
+  // With the zeros behind it.
+  size_t elements(size_t index) const {
+    return (begins_[index + 1] - begins_[index]) / SizeOf(type());
+  }
   ElementType type() const { return ElementTypeOf(type_); }
 
   // Where a tensor's values belong; what lies behind them until the next one is set to zero.

@@ -126,9 +126,10 @@ class RnaStartOp : public RnaOp {
     OP_REQUIRES_OK(context, ToFlowError(MakeReducer("trepak_rna_" + std::to_string(stream()),
                                                     process_set_, &options.reducer)));
     if (parameters_ >= 0) {
-      OP_REQUIRES_OK(context, ToFlowError(ServeParameters(
-                                  static_cast<uint32_t>(parameters_), options.worker.type,
-                                  options.worker.elements, options.job.size, &options.global)));
+      OP_REQUIRES_OK(context,
+                     ToFlowError(ServeParameters(
+                         static_cast<uint32_t>(parameters_), options.worker.type, options.job.size,
+                         {{options.worker.elements, Late}}, &options.global)));
     }
     OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
     OutputAddresses(context, engine());

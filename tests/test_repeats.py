@@ -8,8 +8,8 @@ import pytest
 import test_bsp
 import test_elastic
 import test_failures
+import test_own_pace_faults
 import test_rna
-import test_rna_faults
 from conftest import run_job
 
 ROUNDS = 20
@@ -69,6 +69,6 @@ def test_groups_of_rounds(tmp_path: Path, worker: str, gloo: bool, round: int) -
 
 
 @rounds
-@pytest.mark.parametrize(("way", "rank"), test_rna_faults.KILLED)
+@pytest.mark.parametrize(("way", "rank"), test_own_pace_faults.KILLED)
 def test_killed_ranks_of_rounds(tmp_path: Path, way: str, rank: int, round: int) -> None:
-    test_rna_faults.test_survivors_name_the_killed_rank(tmp_path, way, rank)
+    test_own_pace_faults.test_survivors_name_the_killed_rank(tmp_path, way, rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trepak.horovod_ext import collectives
 from trepak.horovod_ext.stragglers import RoundsOfRank
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 class Pace(abc.ABC):
-    """What one distributed optimizer has of it."""
+    """What one distributed optimizer has of it.
+
+    Attributes:
+        transports: classes of transports that may carry what it exchanges.
+    """
+
+    transports: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, distribution: Distribution) -> None:
         """Makes it; nothing runs before the first step.
@@ -28,7 +34,7 @@ class Pace(abc.ABC):
         Raises:
             ValueError: the optimizer's other options don't go with it.
         """
-        _check_options(distribution)
+        _check_options(distribution, self.transports)
         self._distribution = distribution
 
     def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
@@ -80,11 +86,15 @@ class Pace(abc.ABC):
         """Waits until all ranks do, and gives all of them the same weights; a collective call."""
 
 
-def _check_options(distribution: Distribution) -> None:
+def _check_options(distribution: Distribution, transports: tuple[type, ...]) -> None:
     options = distribution.reducer.options
+    carried = options.transport is None or isinstance(options.transport, transports)
+    names = " or ".join(f"trepak.{one.__name__}()" for one in transports)
     reasons = {
         "op must be Average": options.op != collectives.Average,
-        "transport= carries the gradients of bulk synchronous steps": options.transport is not None,
+        f"transport= must be {names}"
+        if names
+        else "transport= carries the gradients of bulk synchronous steps": not carried,
         "compression is not for it": options.compression is not collectives.Compression.none,
         "it has no predivide factor": options.gradient_predivide_factor != 1.0,
         "it is for all ranks, not a process set": options.process_set.process_set_id != 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from trepak.horovod_ext.parameter_server import ServerOptions
 from trepak.horovod_ext.transport import Transport
 from trepak.ops import geryon as map_table
 from trepak.tf_plugins.forward_order import places
+
+_numbers = itertools.count()  # of parameters that were placed
 
 
 class ParameterServers(Transport):
@@ -71,6 +74,21 @@ class ParameterServers(Transport):
     def register(self, key: int, variable: Any) -> None:
         """Makes a variable known to the servers; see `Transport.register`."""
         self._labels[key] = parameter_server.register(key, variable)
+
+    def place(self, variables: Sequence[Any]) -> list[str]:
+        """Records where variables stand in the network that is being traced; returns their labels.
+
+        For parameters that are no gradients; those of gradients are placed when they are pushed.
+
+        Args:
+            variables: Keras or TensorFlow variables.
+        """
+        labels = []
+        for place, variable in zip(places(variables), variables, strict=True):
+            path = getattr(variable, "path", None) or variable.name
+            labels.append(f"{path} ({next(_numbers)})")  # which no other has
+            map_table.record_parameter(labels[-1], *place)
+        return labels
 
     def push(
         self,

@@ -16,6 +16,7 @@ from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import elastic_bsp as native
 from trepak.tf_plugins.pace import Pace, reject_combining
+from trepak.tf_plugins.parameter_servers import ParameterServers
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
@@ -49,8 +50,11 @@ class ServedSteps(Pace):
 
     A step applies this rank's own gradients, and adds what that has changed, divided by the number
     of ranks, to the job's parameters; these are what the next step begins with. The optimizer's
-    slots stay on each rank.
+    slots stay on each rank. `transport=` says how the servers work, and with which priorities
+    parameters travel.
     """
+
+    transports = (ParameterServers,)
 
     def __init__(self, distribution: Distribution, options: StepOptions) -> None:
         """Makes it; see `Pace`."""
@@ -74,7 +78,12 @@ class ServedSteps(Pace):
         self._variables = [tf_variable(variable) for variable in variables]
         wide = any(v.dtype == tf.float64 for v in self._variables)
         self._dtype = tf.float64 if wide else tf.float32
-        self.stream = elastic_bsp.start(self._options, ServerOptions(), self._dtype, self._shapes())
+        given = self._distribution.reducer.options.transport
+        transport = given or ParameterServers(dscp=ServerOptions().dscp)
+        assert isinstance(transport, ParameterServers)
+        transport.start()
+        labels = transport.place(variables)
+        self.stream = elastic_bsp.start(self._options, labels, self._dtype, self._shapes())
         with tf.init_scope():
             if basics.rank() == 0:
                 native.assign_parameters(self.stream, self._values())
@@ -100,8 +109,16 @@ class ServedSteps(Pace):
         """Returns how many barriers this rank has passed; all ranks contribute to each."""
         if self.stream is None:
             return RoundsOfRank(0, 0, 0, 0, 0)
-        barriers = native.elastic_bsp_counters(self.stream).barriers
-        return RoundsOfRank(barriers, barriers, barriers * basics.size(), 0, 0)
+        counted = native.elastic_bsp_counters(self.stream)
+        return RoundsOfRank(
+            counted.barriers,
+            counted.barriers,
+            counted.barriers * basics.size(),
+            0,
+            0,
+            counted.waiting_seconds,
+            counted.exchange_seconds,
+        )
 
     def figures(self) -> dict[str, float]:
         """Returns how long this rank has waited, and on rank 0 what was planned; see `Pace`."""

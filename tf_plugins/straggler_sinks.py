@@ -31,6 +31,7 @@ FIGURES = {
     "null_share": "Share of the rounds to which the rank brought nothing.",
     "staleness": "Rounds that others had ended since what the rank brought was begun, on average.",
     "dropped": "Gradients that were too stale for any round.",
+    "exchanged_seconds": "Time in which the rank exchanged parameters with servers.",
 }
 PREFIX = "trepak_"
 LEAST_SHOWN = 0.05  # share of the time; a rank that others waited for longer is shown in red
@@ -72,6 +73,8 @@ def table_of(ranks: Sequence[Mapping[str, Any]], title: str, seconds: float) -> 
         title: what stands above.
         seconds: what all steps took.
     """
+    if any(rank.get("exchanged_seconds") for rank in ranks):
+        return _table_of_barriers(ranks, title)
     if any(rank.get("rounds") for rank in ranks):
         return _table_of_rounds(ranks, title)
     table = Table(title=title, title_justify="left")
@@ -88,6 +91,23 @@ def table_of(ranks: Sequence[Mapping[str, Any]], title: str, seconds: float) -> 
             f"{rank['delayed_seconds']:.3g} s",
             f"{rank['last_share']:.0%}",
             style="bold red" if rank["delayed_seconds"] > LEAST_SHOWN * seconds else None,
+        )
+    return table
+
+
+def _table_of_barriers(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for header in ("rank", "host", "steps", "computed", "waited", "exchanged", "barriers"):
+        table.add_column(header, justify="left" if header == "host" else "right")
+    for rank in ranks:
+        table.add_row(
+            str(rank["rank"]),
+            rank["host"],
+            str(rank.get("steps", "")),
+            f"{rank['compute_seconds']:.3g} s",
+            f"{rank['waited_seconds']:.3g} s",
+            f"{rank['exchanged_seconds']:.3g} s",
+            f"{rank['rounds']:.0f}",
         )
     return table
 

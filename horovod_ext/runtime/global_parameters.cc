@@ -1,68 +1,112 @@
 #include "horovod_ext/runtime/global_parameters.h"
 
 #include <cmath>
+#include <cstring>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "horovod_ext/runtime/summation.h"
 
 namespace trepak {
-namespace {
 
-// Not what backward waits for: behind the gradients of whoever uses the same servers.
-const Precedence kLate{0, kLastInOrder};
+// What comes back of one call, until all of it has. Thread safety: any thread may deliver.
+class ServedParameters::Gathering {
+ public:
+  Gathering(size_t bytes, size_t parts, Callback callback)
+      : values_(Payload::Allocate(bytes)), missing_(parts + 1), callback_(std::move(callback)) {}
 
-}  // namespace
+  void Deliver(const Status& status, size_t offset, const Payload& part) {
+    if (status.ok()) {
+      std::memcpy(static_cast<char*>(values_.mutable_data()) + offset, part.data(), part.size());
+    }
+    CountDown(status);
+  }
+
+  void DeliverSamples(const Status& status, const Payload& payload) {
+    if (status.ok()) {
+      samples_ = static_cast<uint64_t>(std::llround(*static_cast<const double*>(payload.data())));
+    }
+    CountDown(status);
+  }
+
+  // Says that so many will not come.
+  void CountDown(const Status& status, size_t count = 1) {
+    Callback callback;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      status_ = status_.ok() ? status : status_;
+      missing_ -= count;
+      if (missing_ == 0) {
+        callback.swap(callback_);
+      }
+    }
+    if (callback) {
+      callback(status_, status_.ok() ? values_ : Payload(), status_.ok() ? samples_ : 0);
+    }
+  }
+
+ private:
+  Payload values_;  // parts of it are written by whoever delivers them
+  uint64_t samples_ = 0;
+  std::mutex mutex_;
+  // All guarded by mutex_.
+  size_t missing_;
+  Status status_;
+  Callback callback_;
+};
 
 void ServedParameters::Assign(Payload values, Callback callback) {
-  Do([](ParameterClient* client, uint32_t key,
-        Payload part) { return client->Assign(key, kLate, std::move(part)); },
-     std::move(values), 0, std::move(callback));
+  Do(&ParameterClient::Assign, values, 0, std::move(callback));
 }
 
 void ServedParameters::Change(Payload change, uint64_t samples, Callback callback) {
   Scale(type_, change.size(), size_, change.data(), change.mutable_data());
-  Do([](ParameterClient* client, uint32_t key,
-        Payload part) { return client->Change(key, kLate, std::move(part)); },
-     std::move(change), samples * size_, std::move(callback));
+  Do(&ParameterClient::Change, change, samples * size_, std::move(callback));
 }
 
-void ServedParameters::Fetch(Callback callback) {
-  Do([](ParameterClient* client, uint32_t key, Payload) { return client->Fetch(key, kLate); },
-     Payload(), 0, std::move(callback));
-}
+void ServedParameters::Fetch(Callback callback) { Do(nullptr, Payload(), 0, std::move(callback)); }
 
-void ServedParameters::Do(Ask ask, Payload values, uint64_t samples, Callback callback) {
+void ServedParameters::Do(Ask ask, const Payload& values, uint64_t samples, Callback callback) {
   const std::shared_ptr<ParameterClient> client = client_.lock();
   if (client == nullptr) {
     callback(UnavailableError("the parameter servers have ended"), Payload(), 0);
     return;
   }
+  size_t bytes = 0;
+  for (const Part& part : parts_) {
+    bytes += part.elements * SizeOf(type_);
+  }
+  auto gathering = std::make_shared<Gathering>(bytes, parts_.size(), std::move(callback));
+  const auto ask_for = [&](uint32_t key, Precedence precedence, Payload part) {
+    return ask == nullptr ? client->Fetch(key, precedence)
+                          : (client.get()->*ask)(key, precedence, std::move(part));
+  };
   Payload count = Payload::Allocate(sizeof(double));
   *static_cast<double*>(count.mutable_data()) = static_cast<double>(samples);
-  Status status = ask(client.get(), key_, std::move(values));
-  if (status.ok()) {
-    status = ask(client.get(), key_ + 1, std::move(count));
-  }
+  Status status = ask_for(key_, Late(), std::move(count));
   if (!status.ok()) {
-    callback(status, Payload(), 0);
+    gathering->CountDown(status, parts_.size() + 1);
     return;
   }
-  const auto counted = [](const Payload& payload) {
-    return static_cast<uint64_t>(std::llround(*static_cast<const double*>(payload.data())));
-  };
-  const std::weak_ptr<ParameterClient> weak = client;
-  client->Deliver(key_, [weak, key = key_ + 1, counted, callback = std::move(callback)](
-                            const Status& outcome, Payload parameters) {
-    const std::shared_ptr<ParameterClient> still = weak.lock();
-    if (!outcome.ok() || still == nullptr) {
-      callback(outcome.ok() ? UnavailableError("the parameter servers have ended") : outcome,
-               Payload(), 0);
+  client->Deliver(key_, [gathering](const Status& outcome, const Payload& payload) {
+    gathering->DeliverSamples(outcome, payload);
+  });
+  size_t offset = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const uint32_t key = key_ + 1 + static_cast<uint32_t>(i);
+    const size_t size = parts_[i].elements * SizeOf(type_);
+    Payload part = ask == nullptr ? Payload() : values.Part(offset, size);
+    status = ask_for(key, parts_[i].precedence(), std::move(part));
+    if (!status.ok()) {
+      gathering->CountDown(status, parts_.size() - i);
       return;
     }
-    still->Deliver(key, [callback, counted, parameters](const Status& last, Payload payload) {
-      callback(last, parameters, last.ok() ? counted(payload) : 0);
+    client->Deliver(key, [gathering, offset](const Status& outcome, const Payload& payload) {
+      gathering->Deliver(outcome, offset, payload);
     });
-  });
+    offset += size;
+  }
 }
 
 Status ServedParameters::error() const {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "horovod_ext/runtime/parameter_client.h"
 #include "horovod_ext/runtime/payload.h"
@@ -31,14 +33,21 @@ class GlobalParameters {
   virtual Status error() const { return OkStatus(); }
 };
 
-// On the job's parameter servers, as two of their variables: `key`, and the samples as `key` + 1.
+// On the job's parameter servers, as some of their variables: `key` is the samples, and the next
+// ones are the parts of the parameters.
 class ServedParameters : public GlobalParameters {
  public:
-  // Both variables must be registered with the client, which may end before this. The servers
-  // divide changes by the number of ranks, `size`.
+  // Consecutive elements that travel together.
+  struct Part {
+    size_t elements = 0;
+    std::function<Precedence()> precedence;  // of their messages now; from any thread
+  };
+
+  // All variables must be registered with the client, which may end before this. The servers divide
+  // changes by the number of ranks, `size`.
   ServedParameters(std::weak_ptr<ParameterClient> client, uint32_t key, ElementType type,
-                   uint32_t size)
-      : client_(std::move(client)), key_(key), type_(type), size_(size) {}
+                   uint32_t size, std::vector<Part> parts)
+      : client_(std::move(client)), key_(key), type_(type), size_(size), parts_(std::move(parts)) {}
 
   void Assign(Payload values, Callback callback) override;
   void Change(Payload change, uint64_t samples, Callback callback) override;
@@ -46,14 +55,20 @@ class ServedParameters : public GlobalParameters {
   Status error() const override;
 
  private:
-  using Ask = Status (*)(ParameterClient*, uint32_t key, Payload values);
-  void Do(Ask ask, Payload values, uint64_t samples, Callback callback);
+  using Ask = Status (ParameterClient::*)(uint32_t key, Precedence precedence, Payload values);
+  class Gathering;
+  // `values` of no bytes: asks for them.
+  void Do(Ask ask, const Payload& values, uint64_t samples, Callback callback);
 
   const std::weak_ptr<ParameterClient> client_;
   const uint32_t key_;
   const ElementType type_;
   const uint32_t size_;
+  const std::vector<Part> parts_;
 };
+
+// Not what backward waits for: behind the gradients of whoever uses the same servers.
+inline Precedence Late() { return {0, kLastInOrder}; }
 
 }  // namespace trepak
 

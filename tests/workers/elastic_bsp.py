@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 from typing import Any
 
@@ -25,7 +28,9 @@ from rna import (
 
 import trepak
 import trepak.keras as hvd
+from trepak.horovod_ext import exchange, parameter_server
 from trepak.ops.elastic_bsp import elastic_bsp_counters, schedule
+from trepak.ops.engine import engine_counters
 
 MODELS = (trepak.ElasticBSP(lookahead=4), trepak.SSP(staleness=2), trepak.ASP())
 
@@ -115,6 +120,11 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
         check_equal_on_all_ranks(model)
         assert losses[-1] < losses[0], losses
         assert abs(sum(steps) - 3 * 400 / 8) <= 6 * hvd.size(), steps
+        counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+        mine = monitor.table.reports()[hvd.rank()]
+        assert mine.rounds == counters.barriers and mine.steps <= counters.steps
+        assert mine.waited_seconds == counters.waiting_seconds
+        assert "waited longest for others" in monitor.table.verdict()
         taken.append(steps)
     return taken
 
@@ -135,6 +145,62 @@ def steps_that_are_not_finite_are_left_out() -> None:
     np.testing.assert_allclose(variable.numpy(), -(hvd.size() - 1) / hvd.size(), rtol=1e-5)
     counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
     assert counters.not_finite == (1 if hvd.rank() == 0 else 0)
+
+
+@case
+def others_go_on_without_a_rank_that_stands_still() -> Any:
+    """A rank that has no server stops for longer than others are patient, 5 s, and comes back."""
+    parameter_server.stop()  # those of other cases
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.1),
+        sync=trepak.ElasticBSP(lookahead=2),
+        transport=trepak.ParameterServers(servers=[0]),
+    )
+    variable, step = constant_trainer(optimizer, 1.0)
+    stands_still = hvd.rank() == hvd.size() - 1
+    began, steps = time.monotonic(), 0
+    while time.monotonic() < began + 12:
+        if stands_still and steps == 10:
+            me = os.getpid()
+            subprocess.Popen(["sh", "-c", f"sleep 8; kill -CONT {me}"])
+            os.kill(me, signal.SIGSTOP)
+        time.sleep(0.02)
+        step()
+        steps += 1
+    optimizer.flush()
+    check_equal_on_all_ranks_of(variable)
+    everyone = exchange.gather(steps, "steps")
+    total = sum(everyone)
+    np.testing.assert_allclose(variable.numpy(), -0.1 / hvd.size() * total, rtol=1e-4)
+    assert everyone[-1] < min(everyone[:-1]), everyone
+    if hvd.rank() == 0:
+        assert schedule(optimizer._trepak.pace.stream).taken_out == 1
+    parameter_server.stop()
+    return everyone
+
+
+@case
+def parameters_travel_at_the_priorities_of_their_layers() -> None:
+    parameter_server.stop()
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [keras.Input((8, 8, 1)), keras.layers.Conv2D(4, 3), keras.layers.Flatten()]
+    )
+    model.add(keras.layers.Dense(100))
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.05), sync=trepak.ElasticBSP(lookahead=1), transport=trepak.Geryon()
+    )
+    step = trainer(model, optimizer)
+    x, y = tf.random.normal((4, 8, 8, 1)), tf.random.normal((4, 100))
+    step(x, y)
+    before = engine_counters().bytes_by_priority
+    step(x, y)
+    after = engine_counters().bytes_by_priority
+    sent = [now - then for now, then in zip(after, before, strict=True)]
+    assert 0 < 3 * sent[0] < sent[1], sent  # the Dense layer's are the many
+    check_equal_on_all_ranks(model)
+    optimizer.flush()
+    parameter_server.stop()
 
 
 @case

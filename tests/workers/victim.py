@@ -30,6 +30,8 @@ WAYS = {
     "short rounds": lambda: {"sync": trepak.RNA()},
     "groups": lambda: {"sync": trepak.RNA(groups=[[0, 1], [2]], period=1)},
     "pairs": lambda: {"sync": trepak.ADPSGD()},
+    "superstep": lambda: {"sync": trepak.ElasticBSP()},
+    "barrier": lambda: {"sync": trepak.ElasticBSP(lookahead=1)},
 }
 
 
@@ -44,8 +46,9 @@ class Announce(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == 5:
             (OUT / f"pid.{hvd.rank()}").write_text(str(os.getpid()))
-        # The victim is slow where it is to be killed while it is asked for gradients.
-        time.sleep(2.0 if "quorum" in sys.argv and hvd.rank() == 1 and batch > 5 else 0.01)
+        # The victim is slow where it is to be killed while others wait for it.
+        is_slow = {"quorum", "barrier"} & set(sys.argv) and hvd.rank() == 1 and batch > 5
+        time.sleep(2.0 if is_slow else 0.01)
 
 
 def fit(model: Any) -> None:
@@ -92,7 +95,7 @@ def main() -> None:
     hvd.init(process_sets=sets)
     way = " ".join(sys.argv[2:]) or "horovod"
     # Large where rounds and pushes are to take most of the time.
-    hidden = 1024 if way in ("rounds", "groups", "pairs") else 8
+    hidden = 1024 if way in ("rounds", "groups", "pairs", "superstep") else 8
     middle = [keras.layers.Dense(hidden, activation="tanh") for _ in range(2)]
     model = keras.Sequential([keras.Input((6,)), *middle, keras.layers.Dense(3)])
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **WAYS[way]())

@@ -15,6 +15,8 @@ MOMENTS = {
     "rounds": "in a round: they are large, and one follows the other",
     "groups": "in a push of parameters to the servers, or in the pull: every round has one",
     "pairs": "in an averaging of two replicas",
+    "superstep": "in a superstep of ElasticBSP: it computes, or pushes a change",
+    "barrier": "while the others wait at a barrier of ElasticBSP",
 }
 
 
@@ -25,6 +27,9 @@ KILLED = [
     ("rounds", 0),
     ("groups", 1),
     ("pairs", 1),
+    ("barrier", 1),
+    pytest.param("superstep", 1, marks=LONGER),
+    pytest.param("superstep", 0, marks=LONGER),
     pytest.param("rounds", 1, marks=LONGER),
     pytest.param("groups", 0, marks=LONGER),
 ]
@@ -53,7 +58,14 @@ def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "way",
-    [pytest.param("quorum", marks=LONGER), "rounds", "groups", pytest.param("pairs", marks=LONGER)],
+    [
+        pytest.param("quorum", marks=LONGER),
+        "rounds",
+        "groups",
+        pytest.param("pairs", marks=LONGER),
+        "superstep",
+        pytest.param("barrier", marks=LONGER),
+    ],
 )
 def test_a_rank_that_stands_still_is_named(tmp_path: Path, way: str) -> None:
     """No wait without a deadline: here 4 seconds."""
