@@ -44,6 +44,8 @@ class RankReport:
         dropped: gradients that were too stale for any round.
         exchanged_seconds: time in which it exchanged parameters with servers; rounds are barriers
             then.
+        prediction_error: of the rank that plans barriers: how far off the ends of steps were that
+            it has foreseen, on average, in steps.
     """
 
     rank: int
@@ -60,6 +62,7 @@ class RankReport:
     staleness: float = 0.0
     dropped: int = 0
     exchanged_seconds: float = 0.0
+    prediction_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class RoundsOfRank:
         dropped: gradients that were too stale.
         waited_seconds: for other ranks; where parameters are on servers.
         exchanged_seconds: in which it exchanged parameters with them.
+        prediction_error: see `RankReport`.
     """
 
     rounds: int
@@ -83,6 +87,7 @@ class RoundsOfRank:
     dropped: int
     waited_seconds: float = 0.0
     exchanged_seconds: float = 0.0
+    prediction_error: float = 0.0
 
 
 class StragglerTable:
@@ -177,6 +182,7 @@ class StragglerTable:
                     staleness=mine.staleness / max(1, mine.contributed),
                     dropped=mine.dropped,
                     exchanged_seconds=mine.exchanged_seconds,
+                    prediction_error=mine.prediction_error,
                 )
             )
         return found
@@ -196,11 +202,14 @@ class StragglerTable:
     def verdict(self) -> str:
         """Returns in words who made the others wait, or what ranks brought to the rounds."""
         if any(rounds.exchanged_seconds for rounds in self._rounds):
-            longest = max(self.reports(), key=lambda report: report.waited_seconds)
+            reports = self.reports()
+            longest = max(reports, key=lambda report: report.waited_seconds)
+            error = max(report.prediction_error for report in reports)
+            foreseen = f" Ends of steps were foreseen to {error:.2g} of a step." if error else ""
             return (
                 f"The ranks met at {longest.rounds} barriers. Rank {longest.rank} on "
                 f"{longest.host} waited longest for others: {longest.waited_seconds:.3g} s of "
-                f"{self.total_seconds:.3g} s."
+                f"{self.total_seconds:.3g} s.{foreseen}"
             )
         if self._rounds:
             least = max(self.reports(), key=lambda report: report.null_share)

@@ -166,6 +166,46 @@ def test_rounds_go_on_while_a_rank_computes(tmp_path: Path) -> None:
     assert told[0] == told[1] == told[2] == [contributors.get(k, 0) for k in range(len(told[0]))]
 
 
+# Rank 1 takes twice as long for a step.
+ELASTIC_BSP_SCRIPT = """
+import os, time, keras, tensorflow as tf, trepak, trepak.keras as hvd
+hvd.init()
+optimizer = hvd.DistributedOptimizer(
+    keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP(lookahead=4)
+)
+variable = keras.Variable([0.0])
+optimizer.build([variable])
+step = tf.function(lambda: optimizer.apply([tf.ones(1)], [variable]))
+for _ in range(40 // (1 + hvd.rank())):
+    time.sleep(0.03 * (1 + hvd.rank()))
+    step()
+optimizer.flush()
+"""
+
+
+def test_barriers_are_shown_on_all_ranks(tmp_path: Path) -> None:
+    command = [*horovodrun(2, gloo=True), sys.executable, "-c", ELASTIC_BSP_SCRIPT]
+    code, output = finish(start(command, tmp_path, {"TREPAK_TIMELINE": str(tmp_path)}), 200)
+    assert code == 0, output[-3000:]
+    by_rank = []
+    for rank in range(2):
+        spans = [e for e in trace.read(tmp_path / f"rank-{rank}.json").events if e["ph"] == "X"]
+        barriers = {e["name"]: e for e in spans if e["tid"] == 4}
+        assert all(name == f"barrier {e['args']['round']}" for name, e in barriers.items())
+        steps = [e["args"]["steps"] for e in barriers.values()]
+        assert steps == sorted(set(steps)) and steps[-1] <= 40 // (1 + rank)
+        by_rank.append(barriers)
+    shared = by_rank[0].keys() & by_rank[1].keys()
+    assert len(shared) >= 8, by_rank
+    apart = [trace._end(by_rank[0][name]) - trace._end(by_rank[1][name]) for name in shared]
+    assert statistics.median(map(abs, apart)) < 10_000, "all leave a barrier together"
+    # Two steps of the one, one of the other.
+    taken = [
+        by_rank[0][name]["args"]["steps"] / by_rank[1][name]["args"]["steps"] for name in shared
+    ]
+    assert max(taken) > 1.5
+
+
 def made(rank: int, clock: str, shift: float) -> trace.RankTrace:
     """A trace of three steps of 10 ms on a clock that is `shift` behind."""
     events = []

@@ -110,6 +110,7 @@ class ServedSteps(Pace):
         if self.stream is None:
             return RoundsOfRank(0, 0, 0, 0, 0)
         counted = native.elastic_bsp_counters(self.stream)
+        planned = native.schedule(self.stream)
         return RoundsOfRank(
             counted.barriers,
             counted.barriers,
@@ -118,6 +119,7 @@ class ServedSteps(Pace):
             0,
             counted.waiting_seconds,
             counted.exchange_seconds,
+            planned.error / max(1, planned.predictions),
         )
 
     def figures(self) -> dict[str, float]:

@@ -32,6 +32,7 @@ FIGURES = {
     "staleness": "Rounds that others had ended since what the rank brought was begun, on average.",
     "dropped": "Gradients that were too stale for any round.",
     "exchanged_seconds": "Time in which the rank exchanged parameters with servers.",
+    "prediction_error": "How far off the ends of steps were that ElasticBSP foresaw, in steps.",
 }
 PREFIX = "trepak_"
 LEAST_SHOWN = 0.05  # share of the time; a rank that others waited for longer is shown in red
