@@ -8,10 +8,12 @@ from trepak.scripts.bench_report import Options, Report, Surroundings
 from trepak.scripts.elastic_bsp_cases import ELASTIC, cases
 from trepak.scripts.elastic_bsp_figures import draw
 from trepak.scripts.elastic_bsp_report import summarize
-from trepak.scripts.uneven.trainings import Plan, folder_of, measure_all
+from trepak.scripts.uneven.trainings import Plan, measure_all
 from trepak.scripts.uneven.ways import HOROVOD
 
-__all__ = ["SUMMARY", "draw", "measure"]
+__all__ = ["KEEPS", "SUMMARY", "draw", "measure"]
+
+KEEPS = True  # trainings
 
 SUMMARY = "time to an accuracy on ranks of different speeds: ElasticBSP, BSP, SSP, ASP"
 
@@ -31,7 +33,5 @@ def measure(options: Options) -> Report:
         JobError: no lab can be made here, or the workers failed.
     """
     surroundings = Surroundings()
-    folder = None if options.quick else folder_of("elastic_bsp")
-    measured, before = measure_all(plan(options), folder)
-    environment = surroundings.environment("trepak lab run --gloo")
-    return summarize(measured, {**environment, "trainings_of_an_earlier_run": before})
+    measured, about = measure_all("elastic_bsp", plan(options), options)
+    return summarize(measured, {**surroundings.environment("trepak lab run --gloo"), **about})

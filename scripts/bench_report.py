@@ -32,10 +32,13 @@ class Options:
     Attributes:
         np: number of processes.
         quick: measure little, in about a minute on 2 cores; nothing is judged.
+        kept: a folder with trainings that were measured before, which are not measured again; for
+            the benches that train for hours.
     """
 
     np: int = 2
     quick: bool = False
+    kept: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from trepak.scripts.bench_report import Options, Report, Surroundings
 from trepak.scripts.rna_cases import cases
 from trepak.scripts.rna_figures import draw
 from trepak.scripts.rna_report import summarize
-from trepak.scripts.uneven.trainings import Plan, folder_of, measure_all
+from trepak.scripts.uneven.trainings import Plan, measure_all
 
-__all__ = ["SUMMARY", "draw", "measure"]
+__all__ = ["KEEPS", "SUMMARY", "draw", "measure"]
+
+KEEPS = True  # trainings
 
 SUMMARY = "time to a held-out loss on an uneven cluster: RNA, Horovod, eager-SGD, AD-PSGD"
 
@@ -32,6 +34,5 @@ def measure(options: Options) -> Report:
         JobError: no lab can be made here, or the workers failed.
     """
     surroundings = Surroundings()
-    measured, before = measure_all(plan(options), None if options.quick else folder_of("rna"))
-    environment = surroundings.environment("trepak lab run --gloo")
-    return summarize(measured, {**environment, "trainings_of_an_earlier_run": before})
+    measured, about = measure_all("rna", plan(options), options)
+    return summarize(measured, {**surroundings.environment("trepak lab run --gloo"), **about})

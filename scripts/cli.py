@@ -58,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
         "--png", type=Path, metavar="FILE", help="draw here (default: beside the JSON file)"
     )
     bench.add_argument("--np", type=int, default=2, metavar="N", help="processes (default: 2)")
+    bench.add_argument(
+        "--kept",
+        type=Path,
+        metavar="FOLDER",
+        help="trainings that were measured before, e.g. docs/results/rna; the rest is measured",
+    )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(
         "doctor",
@@ -100,7 +106,11 @@ def _bench(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("--np must be at least 1.")
     try:
         bench = load_bench(options.name)
-        chosen = Options(np=options.np, quick=options.quick)
+        if options.kept and not options.kept.is_dir():
+            raise FileNotFoundError(f"--kept: there is no folder {options.kept}.")
+        if options.kept and not getattr(bench, "KEEPS", False):
+            raise ValueError(f"the bench {options.name} keeps no trainings: leave --kept out.")
+        chosen = Options(np=options.np, quick=options.quick, kept=options.kept)
         report = bench.measure(chosen)
     except (ValueError, FileNotFoundError) as error:
         parser.error(str(error))

@@ -78,8 +78,9 @@ def test_claims_are_ratios_of_times() -> None:
     assert claims["rna.time_to_loss_vs_eager_sgd"] == pytest.approx(1.5)
     assert claims["rna.time_to_loss_vs_adpsgd_at_equal_accuracy"] == pytest.approx(1.25)
     assert claims["rna_hierarchical.time_to_loss_mixed_vs_horovod"] == pytest.approx(2.5)
-    # RNA's steps take 1000 * 40 * 8 / 800 = 400 ms; of an even cluster's they should take 101.
-    assert claims["rna.overhead_even"] == pytest.approx(400 / 101)
+    # RNA's steps take 1000 * 40 * 8 / 800 = 400 ms. Horovod's take 800: 600 to compute, 30 in the
+    # begins and ends of epochs, and they should take 1 to exchange.
+    assert claims["rna.overhead_even"] == pytest.approx(400 / 631)
     assert claims["rna.worker_utilisation"] == pytest.approx(0.7)  # 28 s were drawn
     assert claims["rna.copy_share"] == pytest.approx(0.01)
     assert claims["rna.accuracy_gap"] == 100.0  # none of them was trained to its end

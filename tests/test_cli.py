@@ -48,6 +48,11 @@ def test_help_is_shown_without_importing_tensorflow(arguments):
     assert "usage: trepak" in done.stdout
 
 
+def test_kept_trainings_are_for_benches_that_train(tmp_path):
+    assert "keeps no trainings" in run("bench", "bsp", "--kept", str(tmp_path)).stderr
+    assert "there is no folder" in run("bench", "rna", "--kept", str(tmp_path / "x")).stderr
+
+
 def test_every_bench_can_be_loaded():
     names = cli.bench_names()
     assert "bsp" in names

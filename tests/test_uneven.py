@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import json
 import time
 from pathlib import Path
@@ -178,3 +180,15 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted((one["way"], one["seed"]) for one in keeper.runs) == [
         (way, seed) for way in ("horovod", "rna") for seed in range(3)
     ]
+
+
+def test_what_was_measured_before_is_not_measured_again(tmp_path: Path) -> None:
+    plan_ = Plan(dataclasses.replace(cases(8)[0], name="two words"), ["horovod"], range(2))
+    runs = [trained("horovod", 0), trained("rna", 0)]
+    (tmp_path / "two-words.json.gz").write_bytes(gzip.compress(json.dumps(runs).encode()))
+    assert Keeper(plan_, None, tmp_path).runs == []  # another bench's: it had other ways
+    runs = [trained("horovod", seed) for seed in range(3)]
+    (tmp_path / "two-words.json.gz").write_bytes(gzip.compress(json.dumps(runs).encode()))
+    keeper = Keeper(plan_, None, tmp_path)
+    keeper.run_the_rest()
+    assert [run["seed"] for run in keeper.runs] == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from trepak.scripts.bench_report import commit
+from trepak.scripts.bench_report import Options, commit
 from trepak.scripts.lab import state
 from trepak.scripts.lab.job import Job, run
 from trepak.scripts.lab.network import LabError
@@ -23,6 +24,7 @@ from trepak.scripts.uneven.cases import Case
 _NAME = "trepak-bench"
 _TIMEOUT = 3 * 3600.0
 _PACKET = 8000  # bytes
+ABOUT = "about.json"  # says where what lies beside it was measured
 
 Run = Mapping[str, Any]  # a training: way, seed, and what each rank says of it; see `worker`
 
@@ -37,36 +39,41 @@ class Plan:
 
 
 def measure_all(
-    plans: Sequence[Plan], folder: Path | None
-) -> tuple[list[tuple[Case, list[Run]]], int]:
-    """Runs all jobs, but for what an earlier run has kept.
+    bench: str, plans: Sequence[Plan], options: Options
+) -> tuple[list[tuple[Case, list[Run]]], dict[str, Any]]:
+    """Runs all jobs, but for what was measured before.
 
     Args:
+        bench: its name; finished trainings of this commit are kept under it.
         plans: the jobs.
-        folder: where finished seeds are kept; None keeps none.
+        options: of the bench.
 
     Returns:
-        The trainings of each case; and how many of them are an earlier run's.
+        The trainings of each case; and what a report's environment should say of them.
 
     Raises:
         JobError: no lab can be made here, or the workers failed.
     """
+    folder = None if options.quick else _folder_of(bench)
     measured: list[tuple[Case, list[Run]]] = []
     before = 0
     with Console(stderr=True).status("") as status:
         for number, one in enumerate(plans, start=1):
             status.update(f"job {number} of {len(plans)}: {one.case.name}")
-            keeper = Keeper(one, folder)
+            keeper = Keeper(one, folder, options.kept)
             before += len(keeper.runs)
             try:
                 keeper.run_the_rest()
             except LabError as error:
                 raise JobError(str(error)) from error
             measured.append((one.case, keeper.runs))
-    return measured, before
+    about: dict[str, Any] = {"trainings_of_an_earlier_run": before}
+    if options.kept is not None:
+        about["where_they_were_measured"] = json.loads((options.kept / ABOUT).read_text())
+    return measured, about
 
 
-def folder_of(bench: str) -> Path | None:
+def _folder_of(bench: str) -> Path | None:
     """Returns where a bench keeps this commit's trainings; None if it is not known what runs."""
     known = commit()
     if known is None or known.endswith("-dirty"):
@@ -77,13 +84,22 @@ def folder_of(bench: str) -> Path | None:
 class Keeper:
     """Keeps what was measured of a plan, so that a run that was interrupted can go on."""
 
-    def __init__(self, plan: Plan, folder: Path | None) -> None:
-        """Reads what is kept of seeds with all their ways; `folder`: None keeps nothing."""
+    def __init__(self, plan: Plan, folder: Path | None, earlier: Path | None = None) -> None:
+        """Reads what is kept of seeds with all their ways.
+
+        Args:
+            plan: the job.
+            folder: where more is kept; None keeps nothing.
+            earlier: where others have been kept, compressed.
+        """
         self._plan = plan
-        self._file = None if folder is None else folder / f"{plan.case.name}.json"
-        kept = self._file and self._file.exists() and json.loads(self._file.read_text())
+        name = f"{plan.case.name.replace(' ', '-')}.json"
+        self._file = None if folder is None else folder / name
         self.runs: list[Run] = []
-        self._add(kept or [])
+        if earlier is not None and (compressed := earlier / f"{name}.gz").exists():
+            self._add(json.loads(gzip.decompress(compressed.read_bytes())))
+        elif self._file is not None and self._file.exists():
+            self._add(json.loads(self._file.read_text()))
 
     def _add(self, runs: Sequence[Run]) -> None:
         for seed in self._plan.seeds:
