@@ -41,13 +41,13 @@ def cases() -> list[Case]:
         ways=ALL_WAYS,
         target_accuracy=0.9,
         epochs=1,
-        epoch_steps=256,
+        epoch_steps=384,
         seeds=_TRIALS,
         records=True,
         snapshot_s=1.0,
     )
     alexnet = dataclasses.replace(
-        resnet, name="alexnet", task="dense", exchange_ms=10, parameters=105_092
+        resnet, name="alexnet", task="dense", exchange_ms=10, parameters=105_092, target_accuracy=0.8
     )
     eight = dataclasses.replace(
         resnet, name="resnet on 8", ranks=_ranks(2), ways=(HOROVOD, ELASTIC[0]), batch=2
