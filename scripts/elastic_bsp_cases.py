@@ -47,7 +47,12 @@ def cases() -> list[Case]:
         snapshot_s=1.0,
     )
     alexnet = dataclasses.replace(
-        resnet, name="alexnet", task="dense", exchange_ms=10, parameters=105_092, target_accuracy=0.8
+        resnet,
+        name="alexnet",
+        task="dense",
+        exchange_ms=10,
+        parameters=105_092,
+        target_accuracy=0.8,
     )
     eight = dataclasses.replace(
         resnet, name="resnet on 8", ranks=_ranks(2), ways=(HOROVOD, ELASTIC[0]), batch=2
