@@ -11,9 +11,8 @@ import tensorflow as tf
 from trepak.horovod_ext import adpsgd, collectives, exchange, step_probe
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import adpsgd as native
-from trepak.tf_plugins.pace import Pace, reject_combining
+from trepak.tf_plugins.pace import OwnSteps, Pace, reject_combining
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class ADPSGD(SyncModel):
         raise reject_combining(self)
 
 
-class Replica(Pace):
+class Replica(OwnSteps):
     """This rank's parameters: native code has them, the variables show what training goes on from.
 
     Weights that are set from outside count as a change: set them on all ranks after a `flush`, and
@@ -57,9 +56,6 @@ class Replica(Pace):
         """Makes it; see `Pace`."""
         super().__init__(distribution)
         self._seed = seed
-        self.stream: Any = None  # by which native code knows it
-        self._variables: list[Any] = []
-        self._dtype: Any = None
 
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         if self.stream is None:
@@ -71,23 +67,11 @@ class Replica(Pace):
         self._show(native.load_parameters(self.stream, self._dtype, self._shapes()))
 
     def _start(self, variables: Sequence[Any]) -> None:
-        self._variables = [tf_variable(variable) for variable in variables]
-        wide = any(v.dtype == tf.float64 for v in self._variables)
-        self._dtype = tf.float64 if wide else tf.float32
+        self._take(variables)
         self.stream = adpsgd.start(self._seed, self._dtype, self._shapes())
         with tf.init_scope():
             native.assign_parameters(self.stream, self._values())
             exchange.gather(None, "that all replicas are set")  # before any is averaged
-
-    def _shapes(self) -> list[Any]:
-        return [variable.shape for variable in self._variables]
-
-    def _values(self) -> list[Any]:
-        return [tf.cast(variable.value(), self._dtype) for variable in self._variables]
-
-    def _show(self, values: Sequence[Any]) -> None:
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(tf.cast(value, variable.dtype))
 
     def rounds(self) -> RoundsOfRank:
         """Returns how often this rank has averaged: a round is an averaging of two."""

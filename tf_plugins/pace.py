@@ -6,8 +6,11 @@ import abc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import tensorflow as tf
+
 from trepak.horovod_ext import collectives
 from trepak.horovod_ext.stragglers import RoundsOfRank
+from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import sample_budget
 from trepak.tf_plugins.tracing import reject_xla
 
@@ -84,6 +87,33 @@ class Pace(abc.ABC):
     @abc.abstractmethod
     def drain(self, optimizer: Any) -> None:
         """Waits until all ranks do, and gives all of them the same weights; a collective call."""
+
+
+class OwnSteps(Pace):
+    """A pace of ranks that apply their own gradients, and show what native code makes of them."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        """Makes it; see `Pace`."""
+        super().__init__(distribution)
+        self.stream: Any = None  # by which native code knows it
+        self._variables: list[Any] = []
+        self._dtype: Any = None
+
+    def _take(self, variables: Sequence[Any]) -> None:
+        """Keeps the variables that native code has the values of, in one dtype for all."""
+        self._variables = [tf_variable(variable) for variable in variables]
+        wide = any(v.dtype == tf.float64 for v in self._variables)
+        self._dtype = tf.float64 if wide else tf.float32
+
+    def _shapes(self) -> list[Any]:
+        return [variable.shape for variable in self._variables]
+
+    def _values(self) -> list[Any]:
+        return [tf.cast(variable.value(), self._dtype) for variable in self._variables]
+
+    def _show(self, values: Sequence[Any]) -> None:
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(tf.cast(value, variable.dtype))
 
 
 def _check_options(distribution: Distribution, transports: tuple[type, ...]) -> None:

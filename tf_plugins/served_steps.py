@@ -13,9 +13,8 @@ from trepak.horovod_ext.elastic_bsp import StepOptions
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.parameter_server import ServerOptions
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import elastic_bsp as native
-from trepak.tf_plugins.pace import Pace, reject_combining
+from trepak.tf_plugins.pace import OwnSteps, reject_combining
 from trepak.tf_plugins.parameter_servers import ParameterServers
 from trepak.tf_plugins.sync import SyncModel
 
@@ -45,7 +44,7 @@ class ServedSyncModel(SyncModel):
         raise reject_combining(self)
 
 
-class ServedSteps(Pace):
+class ServedSteps(OwnSteps):
     """What one distributed optimizer has of ElasticBSP, SSP or ASP.
 
     A step applies this rank's own gradients, and adds what that has changed, divided by the number
@@ -60,9 +59,6 @@ class ServedSteps(Pace):
         """Makes it; see `Pace`."""
         super().__init__(distribution)
         self._options = options
-        self.stream: Any = None  # by which native code knows it
-        self._variables: list[Any] = []
-        self._dtype: Any = None
 
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         if self.stream is None:
@@ -75,9 +71,7 @@ class ServedSteps(Pace):
         self._show(values)
 
     def _start(self, variables: Sequence[Any]) -> None:
-        self._variables = [tf_variable(variable) for variable in variables]
-        wide = any(v.dtype == tf.float64 for v in self._variables)
-        self._dtype = tf.float64 if wide else tf.float32
+        self._take(variables)
         given = self._distribution.reducer.options.transport
         transport = given or ParameterServers(dscp=ServerOptions().dscp)
         assert isinstance(transport, ParameterServers)
@@ -89,16 +83,6 @@ class ServedSteps(Pace):
                 native.assign_parameters(self.stream, self._values())
             exchange.gather(None, "that the job's parameters are set")
             self._fetch()
-
-    def _shapes(self) -> list[Any]:
-        return [variable.shape for variable in self._variables]
-
-    def _values(self) -> list[Any]:
-        return [tf.cast(variable.value(), self._dtype) for variable in self._variables]
-
-    def _show(self, values: Sequence[Any]) -> None:
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(tf.cast(value, variable.dtype))
 
     def _fetch(self) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
