@@ -21,7 +21,10 @@ using testing::ElementsAre;
 class Recording : public Transport {
  public:
   std::string address() const override { return "here"; }
-  Status Open(const FlowTarget&, milliseconds) override { return OkStatus(); }
+  Status Open(const FlowTarget& target, milliseconds) override {
+    send_buffers_.push_back(target.send_buffer);
+    return OkStatus();
+  }
   Status Send(uint32_t peer, uint8_t, Message message) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -34,10 +37,12 @@ class Recording : public Transport {
   void Stop() override {}
 
   bool begun() const { return begun_; }
+  const std::vector<int>& send_buffers() const { return send_buffers_; }
   const std::vector<std::pair<uint32_t, MessageKind>>& sent() const { return sent_; }
 
  private:
   std::atomic<bool> begun_{false};
+  std::vector<int> send_buffers_;
   std::mutex mutex_;
   std::vector<std::pair<uint32_t, MessageKind>> sent_;  // Guarded by mutex_.
 };
@@ -46,6 +51,13 @@ Message OfKind(MessageKind kind) {
   Message message;
   message.header.kind = kind;
   return message;
+}
+
+TEST(ChannelTableTest, OnlyWhatLeavesThisRankHasASmallBuffer) {
+  Recording transport;
+  ChannelTable channels;
+  ASSERT_TRUE(channels.Open(&transport, 1, {"a", "b", "c"}, {0}, 4096, milliseconds(100)).ok());
+  EXPECT_THAT(transport.send_buffers(), ElementsAre(4096, 0, 4096));
 }
 
 TEST(ChannelTableTest, WhoActsUponABroadcastDoesNotOvertakeIt) {

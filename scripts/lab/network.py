@@ -30,6 +30,9 @@ _SECONDS = 20.0  # any of these commands takes milliseconds
 
 _BUFFER = 16 << 20  # bytes of a port, for each class; more than the windows of 64 hosts
 _WINDOW = 64 << 10  # bytes that wait on the way to a host, by connection, with their bookkeeping
+_PACKET = (
+    1500  # bytes; loopback's own are as large as the window: each would wait 40 ms for its ack
+)
 _SETTINGS = {
     "tcp_wmem": f"4096 16384 {_WINDOW}",
     "tcp_slow_start_after_idle": "0",  # connections keep their windows between two steps
@@ -117,7 +120,8 @@ def _add_host(lab: Lab, host: str) -> None:
     _ip(
         lab,
         host,
-        f"link set lo up\naddress add {lab.address(host)}/24 dev eth0\nlink set eth0 up\n"
+        f"link set lo mtu {_PACKET} up\n"
+        f"address add {lab.address(host)}/24 dev eth0\nlink set eth0 up\n"
         f"route replace {lab.subnet} dev eth0 src {lab.address(host)} congctl cubic\n",
     )
     settings = [f"echo {value} > /proc/sys/net/ipv4/{name}" for name, value in _SETTINGS.items()]
