@@ -14,45 +14,61 @@ struct End {
   uint32_t worker;
 };
 
-bool IsEarlier(const End& a, const End& b) {
-  return a.time < b.time || (a.time == b.time && a.worker < b.worker);
-}
+// All ends in the order of time (the paper's Ω), and of workers where times are equal. Kept as
+// numbers of values, since pages that are touched first take longer than the search.
+class InOrder {
+ public:
+  explicit InOrder(const EndTimes& ends);
 
-// All ends in the order of time (the paper's Ω). They spread over their time quite evenly, so each
-// goes to the part of it that it is in, and parts of more than one end are sorted: mostly linear,
-// and O(Rn log Rn) at worst.
-std::vector<End> InOrder(const EndTimes& ends) {
-  const size_t count = ends.workers * ends.iterations;
-  double first = ends.values[0];
+  size_t size() const { return order_.size(); }
+  End operator[](size_t place) const {
+    const uint32_t number = order_[place];
+    return {values_[number], number / iterations_};
+  }
+
+ private:
+  static constexpr size_t kEndsOfPart = 4;  // on average
+
+  const double* const values_;
+  const uint32_t iterations_;
+  std::vector<uint32_t> order_;
+};
+
+// Ends spread over their time quite evenly, so each goes to the part of it that it is in, and parts
+// of more than one end are sorted: mostly linear, and O(Rn log Rn) at worst.
+InOrder::InOrder(const EndTimes& ends)
+    : values_(ends.values),
+      iterations_(static_cast<uint32_t>(ends.iterations)),
+      order_(ends.workers * ends.iterations) {
+  double first = values_[0];
   double last = first;
   for (size_t worker = 0; worker < ends.workers; ++worker) {
     first = std::min(first, ends.of(worker)[0]);
     last = std::max(last, ends.of(worker)[ends.iterations - 1]);
   }
+  const size_t parts = order_.size() / kEndsOfPart + 1;
   const double half = last / 2 - first / 2;  // of all the time; all of it might overflow
+  const double parts_per_half = static_cast<double>(parts) / half;
   const auto part_of = [&](double time) {
-    const double place = half > 0 ? (time / 2 - first / 2) / half : 0.0;
-    return std::min(static_cast<size_t>(place * static_cast<double>(count)), count - 1);
+    const double place = (time / 2 - first / 2) * parts_per_half;
+    return place < static_cast<double>(parts) ? static_cast<size_t>(place) : parts - 1;
   };
-  std::vector<uint32_t> begins(count + 1, 0);
-  for (size_t i = 0; i < count; ++i) {
-    ++begins[part_of(ends.values[i]) + 1];
+  std::vector<uint32_t> places(parts + 1, 0);
+  for (size_t i = 0; i < order_.size(); ++i) {
+    ++places[part_of(values_[i]) + 1];
   }
-  std::partial_sum(begins.begin(), begins.end(), begins.begin());
-  std::vector<End> all(count);
-  std::vector<uint32_t> places(begins.begin(), begins.end() - 1);
-  for (uint32_t worker = 0; worker < ends.workers; ++worker) {
-    for (size_t i = 0; i < ends.iterations; ++i) {
-      const double time = ends.of(worker)[i];
-      all[places[part_of(time)]++] = {time, worker};
-    }
+  std::partial_sum(places.begin(), places.end(), places.begin());
+  for (uint32_t i = 0; i < order_.size(); ++i) {
+    order_[places[part_of(values_[i])]++] = i;  // a part's place becomes the next one's
   }
-  for (size_t part = 0; part < count; ++part) {
-    if (begins[part + 1] - begins[part] > 1) {
-      std::sort(all.begin() + begins[part], all.begin() + begins[part + 1], IsEarlier);
-    }
+  uint32_t begin = 0;
+  for (size_t part = 0; part < parts; ++part) {
+    std::sort(order_.begin() + begin, order_.begin() + places[part],
+              [values = values_](uint32_t a, uint32_t b) {
+                return values[a] < values[b] || (values[a] == values[b] && a < b);
+              });
+    begin = places[part];
   }
-  return all;
 }
 
 // Workers in the order of their latest ends: a list, so that who ends again moves to its back at
@@ -153,6 +169,9 @@ Status CheckEndTimes(const EndTimes& ends) {
                                 std::to_string(ends.workers) + " workers with " +
                                 std::to_string(ends.iterations) + " iterations");
   }
+  if (ends.workers > std::numeric_limits<uint32_t>::max() / ends.iterations) {
+    return InvalidArgumentError("more than 2³² iterations are too many: look less far ahead");
+  }
   for (size_t worker = 0; worker < ends.workers; ++worker) {
     const double* const theirs = ends.of(worker);
     for (size_t i = 0; i < ends.iterations; ++i) {
@@ -168,16 +187,17 @@ Status CheckEndTimes(const EndTimes& ends) {
 }
 
 Barrier ZipLine(const EndTimes& ends) {
-  const std::vector<End> all = InOrder(ends);
+  const InOrder all(ends);
   LatestEnds latest(ends.workers);
   Barrier best;
   best.waiting_time = std::numeric_limits<double>::infinity();
   size_t until = 0;
   for (size_t i = 0; i < all.size(); ++i) {
-    latest.Add(all[i]);
-    if (latest.has_all() && all[i].time - latest.earliest() < best.waiting_time) {
-      best.waiting_time = all[i].time - latest.earliest();
-      best.barrier_time = all[i].time;
+    const End end = all[i];
+    latest.Add(end);
+    if (latest.has_all() && end.time - latest.earliest() < best.waiting_time) {
+      best.waiting_time = end.time - latest.earliest();
+      best.barrier_time = end.time;
       until = i + 1;
     }
   }
@@ -189,11 +209,12 @@ Barrier ZipLine(const EndTimes& ends) {
 }
 
 Barrier ZipLineOfPaper(const EndTimes& ends) {
-  const std::vector<End> all = InOrder(ends);
+  const InOrder all(ends);
   std::vector<End> set;  // the paper's Z, in the order of time
   std::vector<End> chosen;
   double least = std::numeric_limits<double>::infinity();
-  for (const End& end : all) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    const End end = all[i];
     const auto duplicate = std::find_if(
         set.begin(), set.end(), [&end](const End& other) { return other.worker == end.worker; });
     if (duplicate != set.end()) {

@@ -52,6 +52,10 @@ TEST(ZipLineTest, EqualAndHugeTimesAreFine) {
   const std::vector<double> huge = {-kHuge, 0, 1, kHuge};
   EXPECT_EQ(ZipLine(View(huge, 2)).waiting_time, 1.0);
   EXPECT_EQ(ZipLine(View(huge, 2)).barrier_time, 1.0);
+  constexpr double kTiny = std::numeric_limits<double>::denorm_min();
+  const std::vector<double> tiny = {0, 4 * kTiny, kTiny, 9 * kTiny};
+  EXPECT_EQ(ZipLine(View(tiny, 2)).waiting_time, kTiny);
+  EXPECT_EQ(ZipLine(View(tiny, 2)).barrier_time, kTiny);
 }
 
 TEST(ZipLineTest, AllExactSearchesAgree) {
