@@ -247,7 +247,10 @@ def elastic_bsp_counters(stream: int) -> ElasticBspCounters:
 
 def schedule(stream: int) -> Schedule:
     """Returns what has been planned, on rank 0; on others, nothing has."""
-    return _schedule(_planned(stream)[0])
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        return _schedule(load().trepak_elastic_bsp_schedule(stream=stream))
 
 
 def recorded_steps(stream: int) -> Any:
@@ -257,14 +260,10 @@ def recorded_steps(stream: int) -> Any:
         float64, [steps, 4]: rank, end on rank 0's clock, computing and communication of each, in
         seconds. What a rank waits for others belongs to no step.
     """
-    return _planned(stream)[1].numpy()
-
-
-def _planned(stream: int) -> Any:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        return load().trepak_elastic_bsp_schedule(stream=stream)
+        return load().trepak_elastic_bsp_recorded(stream=stream).numpy()
 
 
 def _schedule(counters: Any) -> Schedule:

@@ -60,15 +60,8 @@ REGISTER_OP("TrepakElasticBspStop")
 
 TREPAK_REGISTER_VALUES_OP("TrepakElasticBspAssign", "Sets the job's parameters.");
 
-REGISTER_OP("TrepakElasticBspFetch")
-    .Output("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("shapes: list(shape)")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(ShapesOfAttribute)
-    .Doc("Returns the job's parameters, for training to go on from.");
+TREPAK_REGISTER_FETCH_OP("TrepakElasticBspFetch",
+                         "Returns the job's parameters, for training to go on from.");
 
 REGISTER_OP("TrepakElasticBspStep")
     .Input("made: num_values * T")
@@ -141,89 +134,9 @@ class ElasticBspStartOp : public ElasticBspOp {
   Packed packed_;
 };
 
-Status NotRunning() {
-  return NotFoundError(
-      "supersteps don't run; DistributedOptimizer(sync=trepak.ElasticBSP()) starts them");
-}
-
-// Waits in one of the worker's threads, or the parameter client's.
-class ElasticBspWaitOp : public StreamOp<ElasticBspEngine, tensorflow::AsyncOpKernel> {
+class ElasticBspStepOp : public LedFetchOp<ElasticBspEngine> {
  public:
-  using StreamOp::StreamOp;
-
-  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
-    const std::shared_ptr<ElasticBspWorker> worker = engine().worker();
-    OP_REQUIRES_OK_ASYNC(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()), done);
-    Wait(context, worker.get(), trepak::End(context, std::move(done), worker));
-  }
-
- protected:
-  virtual void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
-                    ElasticBspWorker::Callback callback) = 0;
-};
-
-class ElasticBspAssignOp : public ElasticBspWaitOp {
- public:
-  using ElasticBspWaitOp::ElasticBspWaitOp;
-
- protected:
-  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
-            ElasticBspWorker::Callback callback) override {
-    worker->Assign(PackInputs(context, 0, context->num_inputs()), std::move(callback));
-  }
-};
-
-class ElasticBspDrainOp : public ElasticBspWaitOp {
- public:
-  using ElasticBspWaitOp::ElasticBspWaitOp;
-
- protected:
-  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
-            ElasticBspWorker::Callback callback) override {
-    worker->Drain(PackInputs(context, 0, context->num_inputs()), std::move(callback));
-  }
-};
-
-// Outputs the parameters to go on from, and counts the samples that all ranks have taken.
-class ElasticBspValuesOp : public ElasticBspWaitOp {
- public:
-  explicit ElasticBspValuesOp(tensorflow::OpKernelConstruction* context)
-      : ElasticBspWaitOp(context) {
-    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
-  }
-
- protected:
-  ElasticBspWorker::ValuesCallback Output(tensorflow::OpKernelContext* context,
-                                          ElasticBspWorker* worker,
-                                          ElasticBspWorker::Callback callback) const {
-    return [this, context, worker, callback = std::move(callback)](const Status& status,
-                                                                   const Payload& values) {
-      if (status.ok()) {
-        packed_.Output(values, context);
-        SampleBudget::Global().Count(worker->TakeSamples());
-      }
-      callback(status);
-    };
-  }
-
- private:
-  Packed packed_;
-};
-
-class ElasticBspFetchOp : public ElasticBspValuesOp {
- public:
-  using ElasticBspValuesOp::ElasticBspValuesOp;
-
- protected:
-  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
-            ElasticBspWorker::Callback callback) override {
-    worker->Fetch(Output(context, worker, std::move(callback)));
-  }
-};
-
-class ElasticBspStepOp : public ElasticBspValuesOp {
- public:
-  using ElasticBspValuesOp::ElasticBspValuesOp;
+  using LedFetchOp::LedFetchOp;
 
  protected:
   void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
@@ -240,12 +153,13 @@ REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspConnect").Device(tensorflow::DEVIC
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStop").Device(tensorflow::DEVICE_CPU),
                         StreamStopOp<ElasticBspEngine>);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspAssign").Device(tensorflow::DEVICE_CPU),
-                        ElasticBspAssignOp);
+                        LedTakeOp<ElasticBspEngine, &ElasticBspWorker::Assign>);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspFetch").Device(tensorflow::DEVICE_CPU),
-                        ElasticBspFetchOp);
+                        LedFetchOp<ElasticBspEngine>);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStep").Device(tensorflow::DEVICE_CPU),
                         ElasticBspStepOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspDrain").Device(tensorflow::DEVICE_CPU),
-                        ElasticBspDrainOp);
+                        LedTakeOp<ElasticBspEngine, &ElasticBspWorker::Drain>);
+
 }  // namespace
 }  // namespace trepak

@@ -13,7 +13,7 @@
 namespace trepak {
 namespace {
 
-constexpr size_t kScheduled = 9;  // numbers in ElasticBspScheduler::Counters
+constexpr int kScheduled = 9;  // numbers in ElasticBspScheduler::Counters
 
 REGISTER_OP("TrepakElasticBspCounters")
     .Output("counters: int64")
@@ -24,19 +24,25 @@ REGISTER_OP("TrepakElasticBspCounters")
 
 REGISTER_OP("TrepakElasticBspSchedule")
     .Output("counters: float64")
+    .Attr("stream: int")
+    .SetIsStateful()
+    .SetShapeFn(VectorOf<kScheduled>)
+    .Doc(R"doc(
+Says what has been planned, on the rank that plans; else zeros. See ElasticBspScheduler::Counters,
+in its order.
+)doc");
+
+REGISTER_OP("TrepakElasticBspRecorded")
     .Output("recorded: float64")
     .Attr("stream: int")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(kScheduled));
-      context->set_output(1, context->Matrix(context->UnknownDim(), 4));
+      context->set_output(0, context->Matrix(context->UnknownDim(), 4));
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Says what has been planned, on the rank that plans; else zeros, and nothing.
-
-counters: see ElasticBspScheduler::Counters, in its order.
-recorded: [steps, 4], of each: rank, end, computing, communication.
+Says when steps ended, on the rank that plans; else nothing. [steps, 4], of each: rank, end,
+computing, communication.
 )doc");
 
 REGISTER_OP("TrepakElasticBspSimulate")
@@ -99,11 +105,19 @@ class ElasticBspScheduleOp : public ElasticBspOp {
     OutputSchedule(
         context, 0,
         controller == nullptr ? ElasticBspScheduler::Counters{} : controller->counters());
+  }
+};
+
+class ElasticBspRecordedOp : public ElasticBspOp {
+ public:
+  using ElasticBspOp::ElasticBspOp;
+  void Compute(tensorflow::OpKernelContext* context) override {
+    const std::shared_ptr<ElasticBspController> controller = engine().controller();
     const std::vector<ElasticBspScheduler::Step> steps =
         controller == nullptr ? std::vector<ElasticBspScheduler::Step>{} : controller->recorded();
     tensorflow::Tensor* recorded = nullptr;
     OP_REQUIRES_OK(context,
-                   context->allocate_output(1, {static_cast<int64_t>(steps.size()), 4}, &recorded));
+                   context->allocate_output(0, {static_cast<int64_t>(steps.size()), 4}, &recorded));
     auto rows = recorded->matrix<double>();
     for (size_t i = 0; i < steps.size(); ++i) {
       const auto row = static_cast<int64_t>(i);
@@ -147,6 +161,8 @@ REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspCounters").Device(tensorflow::DEVI
                         ElasticBspCountersOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspSchedule").Device(tensorflow::DEVICE_CPU),
                         ElasticBspScheduleOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspRecorded").Device(tensorflow::DEVICE_CPU),
+                        ElasticBspRecordedOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspSimulate").Device(tensorflow::DEVICE_CPU),
                         ElasticBspSimulateOp);
 

@@ -11,7 +11,9 @@
 
 #include "horovod_ext/runtime/engine.h"
 #include "horovod_ext/runtime/global_parameters.h"
+#include "horovod_ext/runtime/sample_budget.h"
 #include "ops/job_attributes.h"
+#include "ops/packed.h"
 #include "ops/stream_ops.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -36,6 +38,84 @@ class LedConnectOp : public StreamOp<Engine> {
     OP_REQUIRES_OK(context, ToFlowError(this->engine().Connect(std::string(controller()),
                                                                Strings(context->input(1)))));
   }
+};
+
+// Waits in one of the worker's threads, or the parameter client's.
+template <typename Engine>
+class LedWaitOp : public StreamOp<Engine, tensorflow::AsyncOpKernel> {
+ public:
+  using Worker = typename Engine::WorkerType;
+  using StreamOp<Engine, tensorflow::AsyncOpKernel>::StreamOp;
+
+  void ComputeAsync(tensorflow::OpKernelContext* context,
+                    tensorflow::AsyncOpKernel::DoneCallback done) override {
+    const std::shared_ptr<Worker> worker = this->engine().worker();
+    OP_REQUIRES_OK_ASYNC(
+        context, ToFlowError(worker == nullptr ? this->engine().NotRunning() : OkStatus()), done);
+    Wait(context, worker.get(), End(context, std::move(done), worker));
+  }
+
+ protected:
+  virtual void Wait(tensorflow::OpKernelContext* context, Worker* worker,
+                    typename Worker::Callback callback) = 0;
+};
+
+// Waits for one thing.
+template <typename Engine, auto kAwait>
+class LedAwaitOp : public LedWaitOp<Engine> {
+ public:
+  using LedWaitOp<Engine>::LedWaitOp;
+
+ protected:
+  void Wait(tensorflow::OpKernelContext*, typename Engine::WorkerType* worker,
+            typename Engine::WorkerType::Callback callback) override {
+    (worker->*kAwait)(std::move(callback));
+  }
+};
+
+// Hands what its inputs hold to the worker, and waits until it has arrived where it belongs.
+template <typename Engine, auto kTake>
+class LedTakeOp : public LedWaitOp<Engine> {
+ public:
+  using LedWaitOp<Engine>::LedWaitOp;
+
+ protected:
+  void Wait(tensorflow::OpKernelContext* context, typename Engine::WorkerType* worker,
+            typename Engine::WorkerType::Callback callback) override {
+    (worker->*kTake)(PackInputs(context, 0, context->num_inputs()), std::move(callback));
+  }
+};
+
+// Outputs the job's parameters, and counts the samples that the worker has heard of.
+template <typename Engine>
+class LedFetchOp : public LedWaitOp<Engine> {
+ public:
+  using Worker = typename Engine::WorkerType;
+
+  explicit LedFetchOp(tensorflow::OpKernelConstruction* context) : LedWaitOp<Engine>(context) {
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
+  }
+
+ protected:
+  void Wait(tensorflow::OpKernelContext* context, Worker* worker,
+            typename Worker::Callback callback) override {
+    worker->Fetch(Output(context, worker, std::move(callback)));
+  }
+
+  typename Worker::ValuesCallback Output(tensorflow::OpKernelContext* context, Worker* worker,
+                                         typename Worker::Callback callback) const {
+    return [this, context, worker, callback = std::move(callback)](const Status& status,
+                                                                   const Payload& values) {
+      if (status.ok()) {
+        packed_.Output(values, context);
+        SampleBudget::Global().Count(worker->TakeSamples());
+      }
+      callback(status);
+    };
+  }
+
+ private:
+  Packed packed_;
 };
 
 // Gives a job parameters on its parameter servers, under this key and the next ones.

@@ -12,6 +12,7 @@
 #include "horovod_ext/runtime/sample_budget.h"
 #include "horovod_ext/runtime/summation.h"
 #include "ops/engine_ops.h"
+#include "ops/led_ops.h"
 #include "ops/packed.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -77,7 +78,7 @@ class RnaWriteOp : public RnaOp {
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
-    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : OkStatus()));
+    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? engine().NotRunning() : OkStatus()));
     const Endpoint::Clock::time_point begin = Endpoint::Clock::now();
     const int count = context->num_inputs() - 1;
     const Packed packed = Packed::FromInputs(context, 0, count);
@@ -94,28 +95,6 @@ class RnaWriteOp : public RnaOp {
     gradient.samples = SampleBudget::Global().TakeDealt();
     gradient.rate = context->input(count).scalar<float>()();
     OP_REQUIRES_OK(context, ToFlowError(worker->Write(std::move(gradient))));
-  }
-};
-
-class RnaAwaitOp : public RnaWaitOp {
- public:
-  using RnaWaitOp::RnaWaitOp;
-
- protected:
-  void Wait(tensorflow::OpKernelContext*, RnaWorker* worker,
-            RnaWorker::Callback callback) override {
-    worker->Await(std::move(callback));
-  }
-};
-
-class RnaDrainOp : public RnaWaitOp {
- public:
-  using RnaWaitOp::RnaWaitOp;
-
- protected:
-  void Wait(tensorflow::OpKernelContext*, RnaWorker* worker,
-            RnaWorker::Callback callback) override {
-    worker->Drain(std::move(callback));
   }
 };
 
@@ -138,7 +117,8 @@ class RnaReadOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     RnaWorker::Round round;
-    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? NotRunning() : worker->Read(&round)));
+    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? engine().NotRunning() : OkStatus()));
+    OP_REQUIRES_OK(context, ToFlowError(worker->Read(&round)));
     const Endpoint::Clock::time_point begin = Endpoint::Clock::now();
     if (round.contributors > 1) {
       // W in the thesis.
@@ -160,8 +140,10 @@ class RnaReadOp : public RnaOp {
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaWrite").Device(tensorflow::DEVICE_CPU), RnaWriteOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakRnaAwait").Device(tensorflow::DEVICE_CPU), RnaAwaitOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakRnaDrain").Device(tensorflow::DEVICE_CPU), RnaDrainOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaAwait").Device(tensorflow::DEVICE_CPU),
+                        LedAwaitOp<RnaEngine, &RnaWorker::Await>);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaDrain").Device(tensorflow::DEVICE_CPU),
+                        LedAwaitOp<RnaEngine, &RnaWorker::Drain>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaFinished").Device(tensorflow::DEVICE_CPU), RnaFinishedOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaRead").Device(tensorflow::DEVICE_CPU), RnaReadOp);
 

@@ -30,6 +30,18 @@ namespace trepak {
       .SetShapeFn(NoOutputs)                 \
       .Doc(doc)
 
+// Registers an op that returns tensors of such a buffer.
+#define TREPAK_REGISTER_FETCH_OP(name, doc) \
+  REGISTER_OP(name)                         \
+      .Output("values: num_values * T")     \
+      .Attr("num_values: int >= 1")         \
+      .Attr("T: {float, double}")           \
+      .Attr("shapes: list(shape)")          \
+      .Attr("stream: int")                  \
+      .SetIsStateful()                      \
+      .SetShapeFn(ShapesOfAttribute)        \
+      .Doc(doc)
+
 // The shape of one output, [kLength].
 template <int kLength>
 absl::Status VectorOf(tensorflow::shape_inference::InferenceContext* context) {

@@ -22,8 +22,16 @@ namespace trepak {
 template <typename Worker, typename Controller>
 class LedEngine {
  public:
+  using WorkerType = Worker;
+
   LedEngine(const LedEngine&) = delete;
   LedEngine& operator=(const LedEngine&) = delete;
+
+  // What whoever needs it is told when it does not run.
+  Status NotRunning() const {
+    return NotFoundError(name_ + " does not run; DistributedOptimizer(sync=trepak." + name_ +
+                         "()) starts it");
+  }
 
   // Where others reach this rank's worker, and the controller: empty but on the first member.
   std::string worker_address() const { return AddressOf(&LedEngine::worker_); }
@@ -43,7 +51,7 @@ class LedEngine {
       dscp = dscp_;
     }
     if (worker == nullptr) {
-      return FailedPreconditionError(name_ + " does not run");
+      return NotRunning();
     }
     std::vector<std::string> controllers(members.front() + 1);
     controllers.back() = controller;
@@ -88,6 +96,7 @@ class LedEngine {
   }
 
  protected:
+  // `name`: of the system, as users know it.
   explicit LedEngine(std::string name) : name_(std::move(name)) {}
 
   // Listens: `make_worker(errors)` and, on the first of the members, `make_controller(errors)` make

@@ -87,6 +87,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   };
 
   using Callback = std::function<void(const Status&)>;
+  using ValuesCallback = std::function<void(const Status&, Payload)>;
 
   // `global`: what groups exchange parameters through; null if there are none. The worker must be
   // owned by a shared_ptr then.
@@ -116,13 +117,13 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   // What becomes of the parameters of the whole job when all groups have drained: `leads` brings
   // its group's last change, and then all ranks fetch, which is what training goes on from.
   void BringLastChange(const Payload& values, Callback callback);
-  void Fetch(std::function<void(const Status&, Payload)> callback);
+  void Fetch(ValuesCallback callback);
 
   // Sets the parameters of the whole job; one rank does, before all fetch them.
   void Assign(Payload values, Callback callback);
 
   // Samples of other groups that the last fetch has brought.
-  uint64_t TakeOthersSamples();
+  uint64_t TakeSamples();
 
   // Waits for a round to read; not if this rank has nothing that a round could take. Where steps
   // are aligned, waits until the round of the latest step's number has ended. It may have before

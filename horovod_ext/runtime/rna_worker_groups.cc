@@ -85,7 +85,7 @@ void RnaWorker::BringLastChange(const Payload& values, Callback callback) {
                                                    uint64_t) { callback(outcome); });
 }
 
-void RnaWorker::Fetch(std::function<void(const Status&, Payload)> callback) {
+void RnaWorker::Fetch(ValuesCallback callback) {
   global_->Fetch([weak = weak_from_this(), callback = std::move(callback)](
                      const Status& status, Payload values, uint64_t total) {
     const std::shared_ptr<RnaWorker> self = weak.lock();
@@ -105,7 +105,7 @@ void RnaWorker::Assign(Payload values, Callback callback) {
                   });
 }
 
-uint64_t RnaWorker::TakeOthersSamples() {
+uint64_t RnaWorker::TakeSamples() {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(others_samples_, 0);
 }
