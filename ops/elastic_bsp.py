@@ -201,13 +201,14 @@ def fetch_parameters(stream: int, dtype: Any, shapes: Sequence[Any]) -> list[Any
     return list(made)
 
 
-def end_step(stream: int, values: Sequence[Any]) -> list[Any]:
+def end_step(stream: int, values: Sequence[Any], finite: Any) -> list[Any]:
     """Adds what a step has changed to the job's parameters; counts all ranks' samples.
 
     Args:
         stream: the optimizer's number.
         values: what the step has made of the values that it went on from: those that this function
             or `fetch_parameters` returned last.
+        finite: bool tensor, whether the step's gradients were; if not, it is left out.
 
     Returns:
         The job's parameters, for the next step to go on from, as soon as this rank may.
@@ -216,7 +217,7 @@ def end_step(stream: int, values: Sequence[Any]) -> list[Any]:
         HorovodInternalError: it has failed, or others did not come to a barrier in time.
     """
     made = load().trepak_elastic_bsp_step(
-        list(values), shapes=[value.shape for value in values], stream=stream
+        list(values), finite, shapes=[value.shape for value in values], stream=stream
     )
     return list(made)
 

@@ -65,6 +65,7 @@ TREPAK_REGISTER_FETCH_OP("TrepakElasticBspFetch",
 
 REGISTER_OP("TrepakElasticBspStep")
     .Input("made: num_values * T")
+    .Input("finite: bool")
     .Output("values: num_values * T")
     .Attr("num_values: int >= 1")
     .Attr("T: {float, double}")
@@ -77,6 +78,7 @@ Adds what a step has changed to the job's parameters, and returns what these are
 go on.
 
 made: what the step has made of the values that it went on from.
+finite: its gradients were; if not, it is left out.
 )doc");
 
 TREPAK_REGISTER_VALUES_OP(
@@ -141,7 +143,9 @@ class ElasticBspStepOp : public LedFetchOp<ElasticBspEngine> {
  protected:
   void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
             ElasticBspWorker::Callback callback) override {
-    worker->Step(PackInputs(context, 0, context->num_inputs()), SampleBudget::Global().TakeDealt(),
+    const int count = context->num_inputs() - 1;
+    worker->Step(PackInputs(context, 0, count), SampleBudget::Global().TakeDealt(),
+                 context->input(count).scalar<bool>()(),
                  Output(context, worker, std::move(callback)));
   }
 };

@@ -64,8 +64,8 @@ class ServedSteps(OwnSteps):
         if self.stream is None:
             self._start(variables)
         ready_grads, ready = step_probe.mark_ready(grads)
-        optimizer._apply_plainly(ready_grads, list(variables))
-        values = native.end_step(self.stream, self._values())
+        finite = _apply_if_finite(optimizer, ready_grads, list(variables))
+        values = native.end_step(self.stream, self._values(), finite)
         with tf.control_dependencies(values):
             step_probe.mark_done([], ready, at_own_pace=True)
         self._show(values)
@@ -126,3 +126,19 @@ class ServedSteps(OwnSteps):
         with tf.init_scope():
             native.drain_elastic_bsp(self.stream, self._values())
             self._fetch()
+
+
+def _apply_if_finite(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Any:
+    """Applies gradients unless one of them is not finite, which an optimizer's slots never forget.
+
+    Returns:
+        Whether it has: a bool tensor.
+    """
+    values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads if g is not None]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+
+    def apply() -> Any:
+        optimizer._apply_plainly(list(grads), list(variables))
+        return tf.constant(True)
+
+    return tf.cond(finite, apply, lambda: tf.constant(False))

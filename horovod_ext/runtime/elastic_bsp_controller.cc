@@ -1,14 +1,20 @@
 #include "horovod_ext/runtime/elastic_bsp_controller.h"
 
+#include <array>
 #include <cstring>
 #include <iostream>
 #include <utility>
 
 namespace trepak {
+namespace {
 
-double ElasticBspController::Now() const {
-  return std::chrono::duration<double>(Clock::now() - began_at_).count();
+double Seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
 }
+
+}  // namespace
+
+double ElasticBspController::Now() const { return Seconds(Clock::now() - began_at_); }
 
 ElasticBspScheduler::Counters ElasticBspController::counters() const {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -47,7 +53,7 @@ Status ElasticBspController::Handle(Message message) {
     case MessageKind::kStepped:
       return OnStepped(header, message.payload);
     case MessageKind::kFetched:
-      if (header.round == scheduler_.superstep()) {  // or it is of one that went on without it
+      if (header.round == fetching_for_) {  // or it is of one that went on without it
         OnFetched(header.sender);
       }
       return OkStatus();
@@ -60,21 +66,22 @@ Status ElasticBspController::Handle(Message message) {
 }
 
 Status ElasticBspController::OnStepped(const Header& header, const Payload& payload) {
-  double communication = 0;
-  if (payload.size() != sizeof(communication) || draining_.count(header.sender) != 0) {
+  std::array<double, 2> seconds{};  // of communication, and held up
+  if (payload.size() != sizeof(seconds) || !scheduler_.is_at_step(header.sender)) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
                                 " ended a step that it can't have taken");
   }
-  std::memcpy(&communication, payload.data(), sizeof(communication));
-  return Carry(scheduler_.End(header.sender, Now(), communication));
+  std::memcpy(seconds.data(), payload.data(), sizeof(seconds));
+  return Carry(scheduler_.End(header.sender, Now(), seconds[0], seconds[1]));
 }
 
 void ElasticBspController::OnFetched(uint32_t rank) {
   if (fetching_.erase(rank) != 0 && fetching_.empty()) {
     Message open;
     open.header.kind = MessageKind::kOpen;
-    open.header.round = scheduler_.superstep();
+    open.header.round = fetching_for_;
     Broadcast(open);
+    scheduler_.Excuse(Now());
   }
 }
 
@@ -98,19 +105,16 @@ Status ElasticBspController::OnDrain(const Header& header) {
 
 Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
   for (const uint32_t rank : orders.taken_out) {
-    // It may have stopped before it fetched.
-    OnFetched(rank);
     std::cerr << "trepak: rank " << rank << " does not answer; the others go on without it.\n";
   }
   for (const uint32_t rank : orders.back) {
-    std::cerr << "trepak: rank " << rank << " answers again, and takes part from the next "
-              << "barrier on.\n";
+    std::cerr << "trepak: rank " << rank << " answers again, and soon takes part again.\n";
   }
   if (orders.barrier) {
     TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
-  }
-  for (const ElasticBspScheduler::Grant& grant : orders.grants) {
-    if (orders.barrier) {
+    fetching_for_ = scheduler_.superstep();
+    fetching_since_ = Now();
+    for (const ElasticBspScheduler::Grant& grant : orders.grants) {
       fetching_.insert(grant.worker);
     }
   }
@@ -139,28 +143,63 @@ Status ElasticBspController::CheckThatAllAreHere() const {
 Status ElasticBspController::Tick(Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(Begin());
-  TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Tick(Now())));
+  const double seconds = Now();
+  TREPAK_RETURN_IF_ERROR(CheckFetching(seconds));
+  if (fetching_.empty()) {
+    TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Tick(seconds)));
+  }
+  TREPAK_RETURN_IF_ERROR(CheckWaiting(seconds));
   if (draining_.empty()) {
     return OkStatus();
   }
   TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   if (now - first_drained_ >= options().deadline) {
-    return DeadlineExceededError("the controller of supersteps waited " +
-                                 std::to_string(options().deadline.count() / 1000) + " s for " +
-                                 NamesOfThoseWhoTrain() +
-                                 " to come to the end of an epoch, or of training, as others have");
+    return WaitedTooLong(ThoseWhoTrain(),
+                         "come to the end of an epoch, or of training, as others have");
   }
   return OkStatus();
 }
 
-std::string ElasticBspController::NamesOfThoseWhoTrain() const {
-  std::string names;
-  for (uint32_t rank = 0; rank < options().size; ++rank) {
-    if (draining_.count(rank) == 0) {
-      names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
+Status ElasticBspController::CheckFetching(double now) {
+  const double waited = now - fetching_since_;
+  const std::set<uint32_t> fetching = fetching_;
+  for (const uint32_t rank : fetching) {
+    if (waited > Seconds(options().deadline)) {
+      return WaitedTooLong({fetching.begin(), fetching.end()}, "fetch the parameters of a barrier");
+    }
+    if (waited > scheduler_.patience(rank)) {
+      OnFetched(rank);
+      TREPAK_RETURN_IF_ERROR(Carry(scheduler_.TakeOut(rank, now)));
     }
   }
-  return names;
+  return OkStatus();
+}
+
+Status ElasticBspController::CheckWaiting(double now) const {
+  const std::vector<uint32_t> awaited = scheduler_.Awaited(now, Seconds(options().deadline));
+  return awaited.empty() ? OkStatus() : WaitedTooLong(awaited, "end a step, which others wait for");
+}
+
+Status ElasticBspController::WaitedTooLong(const std::vector<uint32_t>& ranks,
+                                           const std::string& what) const {
+  std::string names;
+  for (const uint32_t rank : ranks) {
+    names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  return DeadlineExceededError("the controller of supersteps waited " +
+                               std::to_string(options().deadline.count() / 1000) + " s for " +
+                               names + " to " + what +
+                               ". If that can take so long, raise TREPAK_DEADLINE_SECONDS");
+}
+
+std::vector<uint32_t> ElasticBspController::ThoseWhoTrain() const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < options().size; ++rank) {
+    if (draining_.count(rank) == 0) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
 }
 
 }  // namespace trepak

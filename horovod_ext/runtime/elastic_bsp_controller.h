@@ -21,7 +21,8 @@ namespace trepak {
 // those at which messages arrive here, so hosts' clocks need not agree.
 //
 // After a barrier all fetch the same parameters: none of them may change these before all have, so
-// each says when it has, and pushes its next change when it hears that all have.
+// each says when it has, and pushes its next change when it hears that all have. Who does not say
+// so is taken out as one that does not end its step.
 //
 // Thread safety: as Endpoint says.
 class ElasticBspController : public Endpoint {
@@ -47,9 +48,13 @@ class ElasticBspController : public Endpoint {
   Status OnStepped(const Header& header, const Payload& payload);
   Status OnDrain(const Header& header);
   void OnFetched(uint32_t rank);
+  // Takes out who does not fetch.
+  Status CheckFetching(double now);
+  Status CheckWaiting(double now) const;
+  Status WaitedTooLong(const std::vector<uint32_t>& ranks, const std::string& what) const;
   Status Carry(const ElasticBspScheduler::Orders& orders);
   Status CheckThatAllAreHere() const;
-  std::string NamesOfThoseWhoTrain() const;
+  std::vector<uint32_t> ThoseWhoTrain() const;
 
   double Now() const;
 
@@ -61,6 +66,8 @@ class ElasticBspController : public Endpoint {
   ElasticBspScheduler scheduler_;
   bool began_ = false;
   std::set<uint32_t> fetching_;  // after a barrier
+  uint64_t fetching_for_ = 0;    // the superstep that it begins
+  double fetching_since_ = 0;
   std::set<uint32_t> draining_;
   Clock::time_point first_drained_;
 };

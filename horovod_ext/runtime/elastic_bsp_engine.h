@@ -3,6 +3,7 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_ENGINE_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_ENGINE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -29,6 +30,9 @@ class ElasticBspEngine : public LedEngine<ElasticBspWorker, ElasticBspController
   // Listens. Fails if it runs already.
   Status Start(const Options& options) {
     const Endpoint::Options about = options.job.endpoint();
+    ElasticBspScheduler::Rules rules = options.scheduler;
+    // Who does not answer is taken out before anybody's patience with it ends the job.
+    rules.most_patience_seconds = 0.75 * std::chrono::duration<double>(about.deadline).count();
     std::vector<uint32_t> everyone(about.size);
     std::iota(everyone.begin(), everyone.end(), 0);
     return StartWith(
@@ -38,7 +42,7 @@ class ElasticBspEngine : public LedEngine<ElasticBspWorker, ElasticBspController
                                                     errors);
         },
         [&](const std::shared_ptr<ErrorLatch>& errors) {
-          return std::make_shared<ElasticBspController>(about, options.scheduler, errors);
+          return std::make_shared<ElasticBspController>(about, rules, errors);
         });
   }
 };

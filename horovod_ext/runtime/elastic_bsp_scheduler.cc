@@ -25,12 +25,15 @@ void Expectation::Add(Kind kind, double seconds) {
 
 ElasticBspScheduler::Orders ElasticBspScheduler::Begin(double now) {
   in_ = workers_.size();
+  first_end_ = std::numeric_limits<double>::infinity();
   for (Worker& worker : workers_) {
     StopWaiting(&worker, now);
     worker.active = true;
     worker.out = false;
+    worker.late = false;
     worker.has_gone_on = false;
     worker.granted = worker.taken;  // what was granted before the pause is void
+    worker.first = static_cast<int64_t>(worker.taken);
     worker.latest = now;
   }
   Orders orders;
@@ -44,19 +47,17 @@ ElasticBspScheduler::Orders ElasticBspScheduler::Begin(double now) {
 }
 
 ElasticBspScheduler::Orders ElasticBspScheduler::End(uint32_t number, double now,
-                                                     double communication) {
+                                                     double communication, double held_up) {
   Orders orders;
   Worker& worker = workers_[number];
-  Measure(&worker, now, communication);
+  Measure(&worker, now, communication, held_up);
   ++worker.taken;
   ++counters_.steps;
   worker.latest = now;
   worker.has_gone_on = true;
+  first_end_ = std::min(first_end_, now);
   if (worker.out) {
-    worker.out = false;
-    in_ += worker.active ? 1 : 0;
-    worker.granted = worker.taken;  // it waits for the next barrier
-    orders.back.push_back(number);
+    ComeBack(number, &orders);
   }
   if (worker.taken >= worker.granted) {
     BeginToWait(&worker, now);
@@ -65,12 +66,33 @@ ElasticBspScheduler::Orders ElasticBspScheduler::End(uint32_t number, double now
   return orders;
 }
 
-void ElasticBspScheduler::Measure(Worker* worker, double now, double communication) {
+void ElasticBspScheduler::ComeBack(uint32_t number, Orders* orders) {
+  Worker& worker = workers_[number];
+  if (!worker.late) {
+    worker.late = true;
+    orders->back.push_back(number);
+  }
+  const bool leads = rules_.model != Model::kElasticBsp;
+  if (!worker.active || (!leads && worker.taken < worker.granted)) {
+    return;  // it does not know of the barriers that the others have passed
+  }
+  if (leads) {
+    worker.first = static_cast<int64_t>(worker.taken) - Slowest().value_or(0);
+  }
+  worker.out = false;
+  ++in_;
+}
+
+void ElasticBspScheduler::Measure(Worker* worker, double now, double communication,
+                                  double held_up) {
   // When the first step after a pause began is not known, and the very first one compiles.
   if (worker->out || !worker->has_gone_on) {
     return;
   }
-  const double interval = now - worker->latest;
+  const double since = now - worker->latest;
+  held_up = std::clamp(held_up, 0.0, since);
+  counters_.waiting += held_up;
+  const double interval = since - held_up;
   communication = std::clamp(communication, 0.0, interval);
   worker->computing.Add(rules_.prediction, interval - communication);
   worker->communication.Add(rules_.prediction, communication);
@@ -80,7 +102,7 @@ void ElasticBspScheduler::Measure(Worker* worker, double now, double communicati
     recorded_.push_back({number, now, interval - communication, communication});
   }
   if (is_timed_ && worker->interval > 0) {
-    const double steps = static_cast<double>(worker->taken + 1 - worker->first);
+    const auto steps = static_cast<double>(worker->since_first() + 1);
     const double predicted = superstep_began_ + steps * worker->interval;
     ++counters_.predictions;
     counters_.error += std::abs(now - predicted) / worker->interval;
@@ -96,27 +118,60 @@ ElasticBspScheduler::Orders ElasticBspScheduler::Pause(uint32_t worker, double n
   return orders;
 }
 
+double ElasticBspScheduler::patience(uint32_t worker) const {
+  if (!workers_[worker].measured) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const double long_time = rules_.patience_factor * workers_[worker].expected();
+  return std::min(rules_.most_patience_seconds, std::max(rules_.patience_seconds, long_time));
+}
+
 ElasticBspScheduler::Orders ElasticBspScheduler::Tick(double now) {
   Orders orders;
-  if (waiting_ == 0) {
-    return orders;
-  }
-  for (uint32_t number = 0; number < workers_.size(); ++number) {
-    Worker& worker = workers_[number];
-    const double patience =
-        std::max(rules_.patience_seconds, rules_.patience_factor * worker.expected());
-    // Nobody knows what is long for a worker that was never timed.
-    if (IsIn(worker) && !worker.waits && worker.measured && now - worker.latest > patience) {
-      worker.out = true;
-      --in_;
-      ++counters_.taken_out;
+  for (uint32_t number = 0; number < workers_.size() && waiting_ > 0; ++number) {
+    const Worker& worker = workers_[number];
+    const double since = std::max(excused_, worker.has_gone_on ? worker.latest : first_end_);
+    if (IsIn(worker) && !worker.waits && now - since > patience(number)) {
       orders.taken_out.push_back(number);
     }
+  }
+  for (const uint32_t number : orders.taken_out) {
+    workers_[number].out = true;
+    workers_[number].late = false;
+    --in_;
+    ++counters_.taken_out;
   }
   if (!orders.taken_out.empty()) {
     Proceed(now, &orders);
   }
   return orders;
+}
+
+ElasticBspScheduler::Orders ElasticBspScheduler::TakeOut(uint32_t worker, double now) {
+  Orders orders;
+  if (IsIn(workers_[worker])) {
+    StopWaiting(&workers_[worker], now);
+    workers_[worker].out = true;
+    workers_[worker].late = false;
+    --in_;
+    ++counters_.taken_out;
+    orders.taken_out.push_back(worker);
+    Proceed(now, &orders);
+  }
+  return orders;
+}
+
+std::vector<uint32_t> ElasticBspScheduler::Awaited(double now, double waited) const {
+  const bool some_wait = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    return worker.waits && now - std::max(excused_, worker.waits_since) >= waited;
+  });
+  std::vector<uint32_t> awaited;
+  for (uint32_t number = 0; some_wait && number < workers_.size(); ++number) {
+    if (IsIn(workers_[number]) && !workers_[number].waits) {
+      awaited.push_back(number);
+    }
+  }
+  return awaited;
 }
 
 void ElasticBspScheduler::Proceed(double now, Orders* orders) {
@@ -140,7 +195,7 @@ void ElasticBspScheduler::BeginSuperstep(double now, Orders* orders) {
       longest = std::max(longest, worker.waits ? now - worker.waits_since : 0.0);
       StopWaiting(&worker, now);
       worker.latest = now;
-      worker.first = worker.taken;
+      worker.first = static_cast<int64_t>(worker.taken);
       members.push_back(number);
     }
   }
@@ -155,6 +210,9 @@ void ElasticBspScheduler::BeginSuperstep(double now, Orders* orders) {
 }
 
 void ElasticBspScheduler::BeginToWait(Worker* worker, double now) {
+  if (worker->waits) {
+    return;
+  }
   worker->waits = true;
   worker->waits_since = now;
   ++waiting_;
@@ -193,16 +251,24 @@ void ElasticBspScheduler::Plan(double now, const std::vector<uint32_t>& members)
   counters_.planning += took.count();
 }
 
-void ElasticBspScheduler::GrantLead(double now, Orders* orders) {
-  uint64_t slowest = kForever;
+std::optional<int64_t> ElasticBspScheduler::Slowest() const {
+  std::optional<int64_t> slowest;
   for (const Worker& worker : workers_) {
-    slowest = IsIn(worker) ? std::min(slowest, worker.taken) : slowest;
+    if (IsIn(worker)) {
+      slowest = std::min(slowest.value_or(worker.since_first()), worker.since_first());
+    }
   }
-  const uint64_t steps = rules_.model == Model::kAsp || slowest == kForever
-                             ? kForever
-                             : slowest + rules_.staleness + 1;
+  return slowest;
+}
+
+void ElasticBspScheduler::GrantLead(double now, Orders* orders) {
+  const std::optional<int64_t> slowest = Slowest();
+  const bool on_and_on = rules_.model == Model::kAsp || !slowest;
   for (uint32_t number = 0; number < workers_.size(); ++number) {
     Worker& worker = workers_[number];
+    const uint64_t steps =
+        on_and_on ? kForever
+                  : static_cast<uint64_t>(worker.first + *slowest + rules_.staleness + 1);
     if (worker.active && worker.granted < steps) {
       worker.granted = steps;
       orders->grants.push_back({number, steps});

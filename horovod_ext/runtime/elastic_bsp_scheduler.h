@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "horovod_ext/runtime/zipline.h"
@@ -43,7 +44,9 @@ class Expectation {
 // are intervals of all workers, a superstep is one step of each.
 //
 // A worker that has not answered for long while others wait is taken out: barriers are planned, and
-// passed, without it. It is back in when it has ended the step it was at, from the next barrier on.
+// passed, without it. It may still take the steps that were granted; then it waits for the next
+// barrier as the others do, and is back in. With SSP it is back in with its next step, as if it had
+// kept up with the slowest.
 //
 // Thread safety: none, the owner locks.
 class ElasticBspScheduler {
@@ -60,6 +63,7 @@ class ElasticBspScheduler {
     // seconds.
     double patience_factor = 10;
     double patience_seconds = 5;
+    double most_patience_seconds = std::numeric_limits<double>::infinity();
     size_t most_recorded = 100'000;  // steps whose times are kept; later ones' are not
   };
 
@@ -105,8 +109,8 @@ class ElasticBspScheduler {
   Orders Begin(double now);
 
   // A worker has ended a step. For `communication` seconds of it, it has not computed but waited
-  // for parameters.
-  Orders End(uint32_t worker, double now, double communication);
+  // for parameters, and for `held_up` ones for other workers, at a barrier's gate.
+  Orders End(uint32_t worker, double now, double communication, double held_up = 0);
 
   // A worker takes no more steps until the next Begin.
   Orders Pause(uint32_t worker, double now);
@@ -114,9 +118,25 @@ class ElasticBspScheduler {
   // Time has passed.
   Orders Tick(double now);
 
+  // A worker does not answer, for another reason than that it takes too long for a step.
+  Orders TakeOut(uint32_t worker, double now);
+
+  // Until now workers could not go on, for no fault of theirs.
+  void Excuse(double now) { excused_ = now; }
+
+  // Seconds after which one that is at a step does not answer; infinite if nobody knows.
+  double patience(uint32_t worker) const;
+
+  // Those that others wait for, if `waited` seconds or more some do; else none.
+  std::vector<uint32_t> Awaited(double now, double waited) const;
+
   uint64_t superstep() const { return superstep_; }  // that is under way, from 1 on
   bool is_waiting(uint32_t worker) const { return workers_[worker].waits; }
   bool is_out(uint32_t worker) const { return workers_[worker].out; }
+  // Whether it may be at a step.
+  bool is_at_step(uint32_t worker) const {
+    return workers_[worker].active && !workers_[worker].waits;
+  }
   const Counters& counters() const { return counters_; }
   const std::vector<Step>& recorded() const { return recorded_; }
 
@@ -125,30 +145,35 @@ class ElasticBspScheduler {
     bool active = false;  // begun, and not paused
     bool waits = false;
     bool out = false;
-    bool has_gone_on =
-        false;              // has ended a step since it began: the first one's begin is not known
-    bool measured = false;  // its expectations mean something
+    bool late = false;         // out, and has answered since
+    bool has_gone_on = false;  // since it began; when its first step did is not known
+    bool measured = false;     // its expectations mean something
     uint64_t taken = 0;
     uint64_t granted = 0;
     double latest = 0;  // end of a step, or begin of the superstep
     double waits_since = 0;
     Expectation computing;
     Expectation communication;
-    // Of the superstep under way:
-    uint64_t first = 0;   // steps taken before it
+    // Of the superstep under way, with SSP since all began:
+    int64_t first = 0;    // steps taken before it
     double interval = 0;  // that a step is expected to take; 0 if nothing is
 
     double expected() const { return computing.seconds() + communication.seconds(); }
+    int64_t since_first() const { return static_cast<int64_t>(taken) - first; }
   };
 
   // Whether others wait for it.
   static bool IsIn(const Worker& worker) { return worker.active && !worker.out; }
-  void Measure(Worker* worker, double now, double communication);
+  void Measure(Worker* worker, double now, double communication, double held_up);
+  // It has answered again.
+  void ComeBack(uint32_t number, Orders* orders);
   // Lets workers go on that need not wait any more.
   void Proceed(double now, Orders* orders);
   void BeginSuperstep(double now, Orders* orders);
   void Plan(double now, const std::vector<uint32_t>& members);
   void GrantLead(double now, Orders* orders);
+  // Steps of who has taken fewest; none if nobody is waited for.
+  std::optional<int64_t> Slowest() const;
   void BeginToWait(Worker* worker, double now);
   void StopWaiting(Worker* worker, double now);
 
@@ -158,6 +183,8 @@ class ElasticBspScheduler {
   size_t waiting_ = 0;  // workers
   uint64_t superstep_ = 0;
   double superstep_began_ = 0;
+  double first_end_ = 0;  // of a step of any worker, since all began
+  double excused_ = 0;
   bool is_timed_ = false;  // the begin of this superstep is what workers' steps really began with
   Counters counters_;
   std::vector<Step> recorded_;

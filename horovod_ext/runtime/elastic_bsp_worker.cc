@@ -1,7 +1,9 @@
 #include "horovod_ext/runtime/elastic_bsp_worker.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <iostream>
 #include <utility>
 
 #include "horovod_ext/runtime/summation.h"
@@ -23,7 +25,8 @@ Status ElasticBspWorker::Check(const Payload& values) const {
   return OkStatus();
 }
 
-void ElasticBspWorker::Step(Payload values, uint64_t samples, ValuesCallback callback) {
+void ElasticBspWorker::Step(Payload values, uint64_t samples, bool finite,
+                            ValuesCallback callback) {
   Status status = Check(values);
   bool goes = false;
   if (status.ok()) {
@@ -34,9 +37,8 @@ void ElasticBspWorker::Step(Payload values, uint64_t samples, ValuesCallback cal
                                        "before it has fetched parameters");
     } else {
       values_ = Change(values);
-      if (!AllFinite(rules_.type, values_.size(), values_.data())) {
-        ++counters_.not_finite;
-        std::memset(values_.mutable_data(), 0, values_.size());
+      if (!finite || !AllFinite(rules_.type, values_.size(), values_.data())) {
+        LeaveOut();
       }
       step_samples_ = samples;
       on_stepped_ = std::move(callback);
@@ -50,6 +52,15 @@ void ElasticBspWorker::Step(Payload values, uint64_t samples, ValuesCallback cal
   } else if (goes) {
     Push();
   }
+}
+
+void ElasticBspWorker::LeaveOut() {
+  if (counters_.not_finite++ == 0) {
+    std::cerr << "trepak: a step of " << Me()
+              << " had gradients, or made values, that are not finite; it is left out, and so "
+              << "are others like it. If they are many, lower the learning rate.\n";
+  }
+  std::memset(values_.mutable_data(), 0, values_.size());
 }
 
 Payload ElasticBspWorker::Change(const Payload& values) const {
@@ -99,23 +110,28 @@ void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t tot
     values_ = std::move(values);
     ++steps_;
     ++counters_.steps;
-    Message message;
-    message.header.kind = MessageKind::kStepped;
-    message.header.round = steps_;
-    const double seconds = std::chrono::duration<double>(communication_).count();
-    message.payload = Payload::Allocate(sizeof(seconds));
-    std::memcpy(message.payload.mutable_data(), &seconds, sizeof(seconds));
-    communication_ = std::chrono::nanoseconds{0};
     may_go_on = MayGoOn();
     since_ = now;
     state_ = may_go_on ? State::kExchanging : State::kWaiting;
-    sent = Send(controller_, {}, std::move(message));
+    sent = Send(controller_, {}, Stepped());
   }
   if (!sent.ok()) {
     Fail(sent);
   } else if (may_go_on) {
     GoOn();
   }
+}
+
+Message ElasticBspWorker::Stepped() {
+  Message message;
+  message.header.kind = MessageKind::kStepped;
+  message.header.round = steps_;
+  const std::array<double, 2> seconds = {std::chrono::duration<double>(communication_).count(),
+                                         std::chrono::duration<double>(held_up_).count()};
+  message.payload = Payload::Allocate(sizeof(seconds));
+  std::memcpy(message.payload.mutable_data(), seconds.data(), sizeof(seconds));
+  communication_ = held_up_ = std::chrono::nanoseconds{0};
+  return message;
 }
 
 Status ElasticBspWorker::Handle(Message message) {
@@ -134,6 +150,10 @@ Status ElasticBspWorker::Handle(Message message) {
         opened_ = std::max(opened_, header.round);
         goes = state_ == State::kClosed && opened_ >= superstep_;
         if (goes) {
+          const Clock::time_point now = Clock::now();
+          held_up_ += now - since_;
+          EndWaiting("wait until all have fetched", false, now);
+          since_ = now;
           state_ = State::kExchanging;
         }
       }
@@ -147,6 +167,9 @@ Status ElasticBspWorker::Handle(Message message) {
       {
         std::lock_guard<std::mutex> lock(mutex_);
         callback.swap(on_drained_);
+        if (callback) {
+          EndWaiting("wait for all to flush", false, Clock::now());
+        }
         is_gated_ = false;  // all fetch, and meet, before any goes on
         granted_ = steps_;  // what was granted before the pause is void
       }
@@ -170,13 +193,14 @@ Status ElasticBspWorker::OnGrant(const Header& header) {
     granted_ = header.round;
     superstep_ = header.key;
     goes_on = state_ == State::kWaiting && MayGoOn();
-    fetches = goes_on && (header.flags & kAtBarrier) != 0;
+    fetches = (header.flags & kAtBarrier) != 0;
+    if (fetches && !goes_on) {
+      return InternalError("the controller takes " + Me() + " to be at a barrier, where it is not");
+    }
     if (goes_on) {
       const Clock::time_point now = Clock::now();
-      counters_.waiting_nanoseconds += static_cast<uint64_t>((now - since_).count());
-      if (rules_.timeline->on()) {
-        ShowWaiting(fetches, now);
-      }
+      EndWaiting(fetches ? "barrier " + std::to_string(superstep_) : "wait for slower ranks",
+                 fetches, now);
       since_ = now;
       state_ = State::kFetching;  // who has waited has old ones
     }
@@ -329,16 +353,20 @@ Status ElasticBspWorker::Tick(Clock::time_point now) {
                                NotYet());
 }
 
-void ElasticBspWorker::ShowWaiting(bool at_barrier, Clock::time_point end) const {
-  const auto superstep = static_cast<int64_t>(superstep_);
+void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Clock::time_point end) {
+  counters_.waiting_nanoseconds += static_cast<uint64_t>((end - since_).count());
+  if (!rules_.timeline->on()) {
+    return;
+  }
   const auto steps = static_cast<int64_t>(steps_);
   if (at_barrier) {  // which all ranks leave together, as they do a round
+    const auto superstep = static_cast<int64_t>(superstep_);
     rules_.timeline->Span(
-        Timeline::Track::kRounds, "barrier " + std::to_string(superstep), since_, end,
+        Timeline::Track::kRounds, name, since_, end,
         {{"round", superstep}, {"group", controller_}, {"run", 0}, {"steps", steps}}, rules_.row);
   } else {
-    rules_.timeline->Span(Timeline::Track::kRounds, "wait for slower ranks", since_, end,
-                          {{"steps", steps}}, rules_.row);
+    rules_.timeline->Span(Timeline::Track::kRounds, name, since_, end, {{"steps", steps}},
+                          rules_.row);
   }
 }
 

@@ -39,7 +39,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
     uint64_t steps = 0;
     uint64_t barriers = 0;              // that this rank has passed
     uint64_t not_finite = 0;            // steps that were left out
-    uint64_t waiting_nanoseconds = 0;   // for other ranks
+    uint64_t waiting_nanoseconds = 0;   // for other ranks: at barriers, their gates, and drains
     uint64_t exchange_nanoseconds = 0;  // for parameters
   };
 
@@ -55,8 +55,9 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   ~ElasticBspWorker() override { Stop(); }
 
   // Ends a step, which has made these values of those that it went on from, with so many samples.
-  // Delivers what to go on from, when this rank may.
-  void Step(Payload values, uint64_t samples, ValuesCallback callback);
+  // Delivers what to go on from, when this rank may. `finite`: its gradients were; if they were
+  // not, or the values are not, the step is left out, but its samples count.
+  void Step(Payload values, uint64_t samples, bool finite, ValuesCallback callback);
 
   // Says that this rank takes no more steps, and waits until all ranks have said so. If `values`
   // are not what it goes on from, because a user has set weights, that counts as a change.
@@ -104,9 +105,12 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   Status OnGrant(const Header& header);
   // Require mutex_.
   Payload Change(const Payload& values) const;
+  void LeaveOut();
   void Adopt(const Payload& values, uint64_t total);
   bool MayGoOn() const { return steps_ < granted_; }
-  void ShowWaiting(bool at_barrier, Clock::time_point end) const;
+  Message Stepped();
+  // Waiting has ended: counts it, and shows it under this name.
+  void EndWaiting(const std::string& name, bool at_barrier, Clock::time_point end);
   std::string NotYet() const;
 
   const Rules rules_;
@@ -129,7 +133,9 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   uint64_t superstep_ = 0;
   uint64_t opened_ = 0;  // the last superstep whose parameters all have fetched
   bool is_gated_ = false;
-  std::chrono::nanoseconds communication_{0};  // since the last step's end
+  // Since the last step's end:
+  std::chrono::nanoseconds communication_{0};
+  std::chrono::nanoseconds held_up_{0};  // at a gate
   Counters counters_;
 };
 

@@ -138,35 +138,70 @@ def nobody_waits_for_a_slow_rank_with_asp() -> None:
 
 @case
 def steps_that_are_not_finite_are_left_out() -> None:
+    """And forgotten: what a momentum has once taken in would come with every later step."""
     variable = keras.Variable(np.zeros(3, "float32"))
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.ASP())
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(1.0, momentum=0.5), sync=trepak.ElasticBSP(lookahead=1)
+    )
     optimizer.build([variable])
-    value = float("nan") if hvd.rank() == 0 else 1.0
-    optimizer.apply([tf.fill([3], value)], [variable])
+
+    @tf.function
+    def step(value: Any) -> None:
+        optimizer.apply([tf.fill([3], value)], [variable])
+
+    others = (hvd.size() - 1) / hvd.size()
+    step(tf.constant(float("nan") if hvd.rank() == 0 else 1.0))
+    np.testing.assert_allclose(variable.numpy(), -others, rtol=1e-5)
+    step(tf.constant(1.0))
+    np.testing.assert_allclose(variable.numpy(), -others - 1.5 * others - 1 / hvd.size(), rtol=1e-5)
     optimizer.flush()
-    np.testing.assert_allclose(variable.numpy(), -(hvd.size() - 1) / hvd.size(), rtol=1e-5)
     counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
     assert counters.not_finite == (1 if hvd.rank() == 0 else 0)
 
 
 @case
-def others_go_on_without_a_rank_that_stands_still() -> Any:
-    """A rank that has no server stops for longer than others are patient, 5 s, and comes back."""
+def others_wait_for_a_rank_that_begins_late() -> None:
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP())
+    variable, step = constant_trainer(optimizer, 1.0)
+    step()
+    is_late = hvd.rank() == hvd.size() - 1
+    time.sleep(7.0 if is_late else 0.0)  # others are patient for 5 s, with ranks that have begun
+    for _ in range(3):
+        step()
+    counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+    optimizer.flush()
+    np.testing.assert_allclose(variable.numpy(), -0.4, rtol=1e-5)
+    if hvd.rank() == 0:
+        assert schedule(optimizer._trepak.pace.stream).taken_out == 0
+        assert counters.waiting_seconds > 6
+
+
+@case
+def others_go_on_without_a_rank_that_stands_still_in_a_step() -> Any:
+    return _check_that_others_go_on(0.02)
+
+
+@case
+def others_go_on_without_a_rank_that_stands_still_at_a_barrier() -> Any:
+    return _check_that_others_go_on(0.3)  # they compute, and the last rank waits for them
+
+
+def _check_that_others_go_on(others_seconds: float) -> Any:
+    """The last rank, which has no server, stops for longer than others are patient, 5 s."""
     parameter_server.stop()  # those of other cases
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.SGD(0.1),
-        sync=trepak.ElasticBSP(lookahead=2),
+        sync=trepak.ElasticBSP(lookahead=1),
         transport=trepak.ParameterServers(servers=[0]),
     )
     variable, step = constant_trainer(optimizer, 1.0)
     stands_still = hvd.rank() == hvd.size() - 1
     began, steps = time.monotonic(), 0
-    while time.monotonic() < began + 12:
-        if stands_still and steps == 10:
+    while time.monotonic() < began + 13:
+        if stands_still and steps == 5:
             me = os.getpid()
-            subprocess.Popen(["sh", "-c", f"sleep 8; kill -CONT {me}"])
-            os.kill(me, signal.SIGSTOP)
-        time.sleep(0.02)
+            subprocess.Popen(["sh", "-c", f"sleep 0.1; kill -STOP {me}; sleep 8; kill -CONT {me}"])
+        time.sleep(0.02 if stands_still else others_seconds)
         step()
         steps += 1
     optimizer.flush()
