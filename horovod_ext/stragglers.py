@@ -89,6 +89,11 @@ class RoundsOfRank:
     exchanged_seconds: float = 0.0
     prediction_error: float = 0.0
 
+    def since(self, before: RoundsOfRank) -> RoundsOfRank:
+        """Returns what has come after an earlier time; the error is that of all predictions."""
+        later = {name: value - getattr(before, name) for name, value in vars(self).items()}
+        return RoundsOfRank(**{**later, "prediction_error": self.prediction_error})
+
 
 class StragglerTable:
     """Adds up the steps of all ranks; every rank that adds the same gets the same."""
@@ -145,7 +150,7 @@ class StragglerTable:
             steps: by rank, how many.
             compute: by rank, seconds in which it computed.
             waited: by rank, seconds in which it waited for rounds.
-            rounds: by rank, all its rounds so far, not just those of these steps.
+            rounds: by rank, all its rounds since the table was made, not just those of these steps.
         """
         self._own_steps += np.asarray(steps)
         self._compute += np.asarray(compute)
@@ -206,8 +211,9 @@ class StragglerTable:
             longest = max(reports, key=lambda report: report.waited_seconds)
             error = max(report.prediction_error for report in reports)
             foreseen = f" Ends of steps were foreseen to {error:.2g} of a step." if error else ""
+            met = f"The ranks met at {longest.rounds} barriers. " if longest.rounds else ""
             return (
-                f"The ranks met at {longest.rounds} barriers. Rank {longest.rank} on "
+                f"{met}Rank {longest.rank} on "
                 f"{longest.host} waited longest for others: {longest.waited_seconds:.3g} s of "
                 f"{self.total_seconds:.3g} s.{foreseen}"
             )

@@ -187,18 +187,18 @@ def orders(found: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def claims_of(found: Sequence[Row], simulated: Sequence[Row]) -> dict[str, Claim]:
-    """Returns what the bench claims: of the cases with all ways, the one that is worst for us."""
+    """Returns what the bench claims: of all cases, the one that is worst for us."""
     of = {(row["case"], row["way"]): row for row in found}
-    needed = {HOROVOD, SSP, ASP, _DEFAULT}
     cases = dict.fromkeys(case for case, _ in of)
-    names = [case for case in cases if all((case, way) in of for way in needed)]
+    names = [case for case in cases if {(case, HOROVOD), (case, _DEFAULT)} <= of.keys()]
     ours = [of[name, _DEFAULT] for name in names]
     claims: dict[str, Claim] = {}
     if ours:
         gaps = []
         for name in names:
-            others = [of[name, way]["final_accuracy"] for way in (HOROVOD, SSP, ASP)]
-            gaps.append(100 * (max(others) - of[name, _DEFAULT]["final_accuracy"]))
+            there = [of[name, way] for way in (HOROVOD, SSP, ASP) if (name, way) in of]
+            best = max(row["final_accuracy"] for row in there)
+            gaps.append(100 * (best - of[name, _DEFAULT]["final_accuracy"]))
         claims = {
             "elastic_bsp.time_to_accuracy_vs_bsp": Claim(
                 min(row["time_to_accuracy"] for row in ours), "x", 1.3, "higher", emulated=True
@@ -221,7 +221,7 @@ def claims_of(found: Sequence[Row], simulated: Sequence[Row]) -> dict[str, Claim
     ]
     if errors:
         claims["elastic_bsp.simulated_waiting_error"] = Claim(
-            statistics.median(errors), "share", 0.1, "lower", emulated=True
+            max(errors), "share", 0.1, "lower", emulated=True
         )
     return claims
 

@@ -21,15 +21,20 @@ _LOOKAHEADS = (1, 15)  # the first one is bulk synchronous
 
 
 def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
-    """Returns a row for each training by ElasticBSP: seconds that ranks waited, and simulated."""
+    """Returns a row for each training by ElasticBSP: seconds that ranks waited, and simulated.
+
+    They are simulated with the training's own intervals, and with those of another trial.
+    """
     found = []
     for case, runs in measured:
         for run in runs:
             if not run["way"].startswith("elastic-bsp"):
                 continue
+            others = [other for other in runs if other["way"] == run["way"] and other is not run]
             steps = sum(rank["steps"] for rank in run["ranks"])
-            waited = sum(rank["figures"]["waiting_s"] for rank in run["ranks"])
+            waited = run["ranks"][0]["figures"]["planned_waiting"]  # at barriers
             simulated = _waiting(run, steps)
+            of_another = _waiting(others[0], steps) if others else None
             found.append(
                 {
                     "kind": RUNS,
@@ -39,6 +44,9 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
                     "measured_s": waited,
                     "simulated_s": simulated,
                     "error": simulated / waited - 1 if waited else None,
+                    "error_with_another": of_another / waited - 1
+                    if of_another is not None and waited
+                    else None,
                 }
             )
     return found
@@ -48,12 +56,12 @@ def _waiting(run: Run, steps: int) -> float:
     """Returns the seconds that ranks wait in so many steps, once their intervals are known.
 
     A job's scheduler has learnt them in the steps that compile; the simulated one begins with two
-    supersteps of one step each, which are left out.
+    supersteps of one step each, which are left out, and come before the first measured ones.
     """
     from trepak.horovod_ext.elastic_bsp import StepOptions
     from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate
 
-    intervals = intervals_of(run["ranks"][0]["recorded"])
+    intervals = np.roll(intervals_of(run["ranks"][0]["recorded"]), 2, axis=1)
     options = StepOptions("elastic_bsp", lookahead=int(run["way"].split()[1]))
     learning = 2 * len(intervals)
     return float(

@@ -14,11 +14,11 @@ from test_lab import TREPAK, needs_lab
 from trepak.scripts import elastic_bsp_figures, elastic_bsp_report
 from trepak.scripts.bench_elastic_bsp import plan
 from trepak.scripts.bench_report import Options
-from trepak.scripts.elastic_bsp_cases import ALL_WAYS, ELASTIC, LOOKAHEADS, cases
+from trepak.scripts.elastic_bsp_cases import ALL_WAYS, ELASTIC, LOOKAHEADS, SERVED_BSP, cases
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
 
-PACES = {HOROVOD: 1.4, SSP: 1.35, ASP: 1.0} | dict.fromkeys(ELASTIC, 1.0)
+PACES = {HOROVOD: 1.4, SSP: 1.35, ASP: 1.0} | dict.fromkeys(ELASTIC, 1.0) | {SERVED_BSP: 1.3}
 
 
 def run(way: str, seed: int, pace: float, size: int = 4, accuracy: float = 0.95) -> dict[str, Any]:
@@ -27,9 +27,10 @@ def run(way: str, seed: int, pace: float, size: int = 4, accuracy: float = 0.95)
     figures: dict[str, float] = {}
     if way != HOROVOD:
         figures = {"waiting_s": 0.5, "exchange_s": 1.0}
-    if way in ELASTIC:
+    if way in (*ELASTIC, SERVED_BSP):
         figures |= {
             "planned_barriers": 10,
+            "planned_waiting": 1.9,
             "planned_predictions": 100,
             "planned_error": 3.0,
             "planned_planning": 0.01,
@@ -89,6 +90,18 @@ def test_claims_are_about_the_worst_case() -> None:
     (alexnet, *_) = [row for row in report.rows if row["kind"] == elastic_bsp_report.ORDERS]
     assert alexnet["order"].endswith(f"{SSP}, {HOROVOD}")
     assert alexnet["paper"].startswith(SSP)
+
+
+def test_eight_ranks_count_too() -> None:
+    measured = [
+        (case, [run(way, 0, pace, len(case.ranks)) for way, pace in PACES.items()])
+        for case in cases()
+    ]
+    eight = measured[-1]
+    assert len(eight[0].ranks) == 8
+    eight[1][:] = [run(HOROVOD, 0, 1.1, 8), run(ELASTIC[0], 0, 1.0, 8)]
+    claims = elastic_bsp_report.summarize(measured, {}).claims
+    assert claims["elastic_bsp.time_to_accuracy_vs_bsp"].value == pytest.approx(1.1)
 
 
 def test_who_never_reaches_the_accuracy_has_gained_nothing() -> None:

@@ -60,6 +60,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._began = 0.0
         self._sinks: list[straggler_sinks.Sink] = []
         self._at_own_pace = False
+        self._before: RoundsOfRank | None = None
         self.table = StragglerTable([])
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -72,6 +73,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         step_probe.mark_model(self.model)
         self._batches = 0
         self._at_own_pace = bool(paces(self.model))
+        self._before = paces(self.model)[0].rounds() if self._at_own_pace else None
         self.table = StragglerTable(exchange.gather(socket.gethostname(), "hosts"))
         self._open_sinks()
         take_step_times()  # those of an earlier fit
@@ -135,7 +137,8 @@ class StragglerMonitor(keras.callbacks.Callback):
             sink.write(self.table)
 
     def _exchange_rounds(self, mine: list[tuple[float, float]]) -> None:
-        rounds = dataclasses.astuple(paces(self.model)[0].rounds())
+        assert self._before is not None
+        rounds = dataclasses.astuple(paces(self.model)[0].rounds().since(self._before))
         sums = [len(mine), *np.sum(np.reshape(mine, (-1, 2)), axis=0).tolist()]
         everyone = exchange.gather([sums, rounds], "step times and rounds")
         steps, compute, waited = zip(*(theirs for theirs, _ in everyone), strict=True)

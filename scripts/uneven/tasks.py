@@ -23,6 +23,7 @@ _TRAIN, _TEST = 4096, 8192  # samples
 _CLASSES = 100
 _NOISE, _MORE_NOISE = 2.0, 3.0  # deviation, of a signal's
 _SIDE, _CHANNELS = 12, 16  # of images
+_TILE, _TILE_CHANNELS, _LESS_NOISE = 4, 40, 1.5  # of textures
 _FRAMES, _FEATURES, _VIDEO_CLASSES = 12, 24, 101
 _VOCABULARY, _WIDTH = 400, 32
 _LIKED = 8  # words of a topic
@@ -55,16 +56,29 @@ def task(name: str) -> Task:
         "residual": lambda: _residual(_NOISE),
         "noisy": lambda: _residual(_MORE_NOISE),  # at best 3 of 4 are recognized
         "dense": _dense,
+        "textures": _textures,  # without a large dense layer
         "videos": _videos,
         "sentences": _sentences,
     }
     return tasks[name]()
 
 
-def _seen_through_noise(shape: Sequence[int], classes: int, noise: float) -> tuple[Arrays, Arrays]:
-    """Returns samples to train with and others to test: each class has one signal of its own."""
+def _seen_through_noise(
+    shape: Sequence[int], classes: int, noise: float, repeated: Sequence[int] = ()
+) -> tuple[Arrays, Arrays]:
+    """Returns samples to train with and others to test: each class has one signal of its own.
+
+    Args:
+        shape: of the signals.
+        classes: how many.
+        noise: its deviation.
+        repeated: how often along each axis, if a sample shows its signal several times.
+    """
     rng = np.random.default_rng(1)
     signals = rng.normal(size=(classes, *shape))
+    if repeated:
+        signals = np.tile(signals, (1, *repeated))
+        shape = signals.shape[1:]
 
     def samples(count: int) -> Arrays:
         labels = rng.integers(classes, size=count)
@@ -102,6 +116,24 @@ def _dense() -> Task:
         return keras.Model(image, layers.Dense(_CLASSES)(x))
 
     return Task(*_seen_through_noise((_SIDE, _SIDE, 1), _CLASSES, _NOISE), build)
+
+
+def _textures() -> Task:
+    def build() -> keras.Model:
+        image = keras.Input((_SIDE, _SIDE, 1))
+        x = layers.Conv2D(_TILE_CHANNELS, _TILE, strides=_TILE)(image)
+        x = layers.Activation("tanh")(_normalized()(x))
+        for _ in range(2):
+            y = layers.Conv2D(_TILE_CHANNELS, 3, padding="same")(x)
+            y = layers.Activation("tanh")(_normalized()(y))
+            y = layers.Conv2D(_TILE_CHANNELS, 3, padding="same")(y)
+            x = _normalized()(x + y)
+        x = layers.GlobalAveragePooling2D()(x)
+        return keras.Model(image, layers.Dense(_CLASSES)(x))
+
+    tiles = _SIDE // _TILE
+    shape, repeated = (_TILE, _TILE, 1), (tiles, tiles, 1)
+    return Task(*_seen_through_noise(shape, _CLASSES, _LESS_NOISE, repeated), build)
 
 
 def _videos() -> Task:

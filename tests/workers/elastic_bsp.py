@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from typing import Any
@@ -123,7 +122,7 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
         counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
         mine = monitor.table.reports()[hvd.rank()]
         assert mine.rounds == counters.barriers and mine.steps <= counters.steps
-        assert mine.waited_seconds == counters.waiting_seconds
+        assert 0 < mine.waited_seconds <= counters.waiting_seconds
         assert "waited longest for others" in monitor.table.verdict()
         if isinstance(sync, trepak.ElasticBSP):
             assert "were foreseen to" in monitor.table.verdict()
