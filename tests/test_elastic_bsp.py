@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import run_job
+from conftest import WORKERS, finish, horovodrun, run_job, start
 from test_bsp import count_cases
+
+A_DAY_AHEAD = ["unshare", "--time", "--monotonic", "86400", "--boottime", "86400", "--fork"]
+
+
+def has_clocks_to_shift() -> bool:
+    return subprocess.run([*A_DAY_AHEAD, "true"], capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.timeout(300)
@@ -15,3 +24,22 @@ def test_supersteps(tmp_path: Path, np: int, gloo: bool) -> None:
     job = run_job(["run.py", "elastic_bsp"], tmp_path, np=np, gloo=gloo)
     assert job.passed("elastic_bsp") == [count_cases("elastic_bsp")] * np, job.output[-6000:]
     assert job.code == 0, job.output[-6000:]
+
+
+@pytest.mark.skipif(not has_clocks_to_shift(), reason="time namespaces need root, and Linux 5.6")
+@pytest.mark.timeout(120)
+def test_clocks_of_hosts_may_differ(tmp_path: Path) -> None:
+    wrapper = tmp_path / "start.sh"
+    shifted = f'[ "$HOROVOD_RANK" = 1 ] && exec {" ".join(A_DAY_AHEAD)} "$@"'
+    wrapper.write_text(f'#!/bin/sh\n{shifted}\nexec "$@"\n')
+    wrapper.chmod(0o755)
+    script = [sys.executable, str(WORKERS / "run.py"), "elastic_bsp:barriers_come"]
+    job = start([*horovodrun(2, gloo=True), str(wrapper), *script], tmp_path)
+    code, output = finish(job, 100)
+    assert code == 0, output[-6000:]
+    results = []
+    for rank in range(2):
+        results += json.loads((tmp_path / f"{rank}.json").read_text()).values()
+    for result in results:
+        assert result["ok"], result["error"]
+    assert results[1]["value"]["clock"] > results[0]["value"]["clock"] + 86_000
