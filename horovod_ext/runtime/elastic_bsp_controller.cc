@@ -26,24 +26,11 @@ std::vector<ElasticBspScheduler::Step> ElasticBspController::recorded() const {
   return scheduler_.recorded();
 }
 
-void ElasticBspController::Failed(const Status& status) {
-  // The worker beside it, whose error it may be, has no other peer.
-  if (status.code() != StatusCode::kCancelled && !has_told_.exchange(true)) {
-    TellOfFailure(status);
-  }
-}
-
-Status ElasticBspController::Begin() {
-  if (began_ || !is_connected()) {
-    return OkStatus();
-  }
-  began_ = true;
-  return Carry(scheduler_.Begin(Now()));
-}
+Status ElasticBspController::Begin() { return Carry(scheduler_.Begin(Now())); }
 
 Status ElasticBspController::Handle(Message message) {
   std::lock_guard<std::mutex> lock(mutex_);
-  TREPAK_RETURN_IF_ERROR(Begin());
+  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   const Header& header = message.header;
   if (header.sender >= options().size) {
     return InvalidArgumentError("a message comes from rank " + std::to_string(header.sender) +
@@ -129,20 +116,9 @@ Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
   return OkStatus();
 }
 
-Status ElasticBspController::CheckThatAllAreHere() const {
-  for (uint32_t rank = 0; rank < options().size; ++rank) {
-    if (HasLeft(rank)) {
-      return UnavailableError("rank " + std::to_string(rank) +
-                              " has ended its training while others go on: let all ranks end " +
-                              "together");
-    }
-  }
-  return OkStatus();
-}
-
 Status ElasticBspController::Tick(Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
-  TREPAK_RETURN_IF_ERROR(Begin());
+  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   const double seconds = Now();
   TREPAK_RETURN_IF_ERROR(CheckFetching(seconds));
   if (fetching_.empty()) {
@@ -154,8 +130,7 @@ Status ElasticBspController::Tick(Clock::time_point now) {
   }
   TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   if (now - first_drained_ >= options().deadline) {
-    return WaitedTooLong(ThoseWhoTrain(),
-                         "come to the end of an epoch, or of training, as others have");
+    return WaitedTooLongForADrain(MembersWithout(draining_));
   }
   return OkStatus();
 }
@@ -178,28 +153,6 @@ Status ElasticBspController::CheckFetching(double now) {
 Status ElasticBspController::CheckWaiting(double now) const {
   const std::vector<uint32_t> awaited = scheduler_.Awaited(now, Seconds(options().deadline));
   return awaited.empty() ? OkStatus() : WaitedTooLong(awaited, "end a step, which others wait for");
-}
-
-Status ElasticBspController::WaitedTooLong(const std::vector<uint32_t>& ranks,
-                                           const std::string& what) const {
-  std::string names;
-  for (const uint32_t rank : ranks) {
-    names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
-  }
-  return DeadlineExceededError("the controller of supersteps waited " +
-                               std::to_string(options().deadline.count() / 1000) + " s for " +
-                               names + " to " + what +
-                               ". If that can take so long, raise TREPAK_DEADLINE_SECONDS");
-}
-
-std::vector<uint32_t> ElasticBspController::ThoseWhoTrain() const {
-  std::vector<uint32_t> ranks;
-  for (uint32_t rank = 0; rank < options().size; ++rank) {
-    if (draining_.count(rank) == 0) {
-      ranks.push_back(rank);
-    }
-  }
-  return ranks;
 }
 
 }  // namespace trepak

@@ -4,16 +4,15 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_CONTROLLER_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_CONTROLLER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "horovod_ext/runtime/elastic_bsp_scheduler.h"
-#include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/led_controller.h"
 
 namespace trepak {
 
@@ -25,11 +24,13 @@ namespace trepak {
 // so is taken out as one that does not end its step.
 //
 // Thread safety: as Endpoint says.
-class ElasticBspController : public Endpoint {
+class ElasticBspController : public LedController {
  public:
   ElasticBspController(const Options& options, const ElasticBspScheduler::Rules& rules,
                        std::shared_ptr<ErrorLatch> errors)
-      : Endpoint(options, std::move(errors)), scheduler_(rules) {}
+      : LedController(options, "the controller of supersteps", All(rules.workers),
+                      std::move(errors)),
+        scheduler_(rules) {}
   ~ElasticBspController() override { Stop(); }
 
   // What the scheduler has counted, and recorded. From any thread.
@@ -39,32 +40,31 @@ class ElasticBspController : public Endpoint {
  protected:
   Status Handle(Message message) override;
   Status Tick(Clock::time_point now) override;
-  void Failed(const Status& status) override;
+  Status Begin() override;
 
  private:
-  // All of these require mutex_.
-  // Lets workers begin, when the flows are open.
-  Status Begin();
+  static std::vector<uint32_t> All(uint32_t size) {
+    std::vector<uint32_t> ranks(size);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
+  // All of these, and Begin, require mutex_.
   Status OnStepped(const Header& header, const Payload& payload);
   Status OnDrain(const Header& header);
   void OnFetched(uint32_t rank);
   // Takes out who does not fetch.
   Status CheckFetching(double now);
   Status CheckWaiting(double now) const;
-  Status WaitedTooLong(const std::vector<uint32_t>& ranks, const std::string& what) const;
   Status Carry(const ElasticBspScheduler::Orders& orders);
-  Status CheckThatAllAreHere() const;
-  std::vector<uint32_t> ThoseWhoTrain() const;
 
   double Now() const;
 
   const Clock::time_point began_at_ = Clock::now();
-  std::atomic<bool> has_told_{false};  // of a failure
 
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   ElasticBspScheduler scheduler_;
-  bool began_ = false;
   std::set<uint32_t> fetching_;  // after a barrier
   uint64_t fetching_for_ = 0;    // the superstep that it begins
   double fetching_since_ = 0;

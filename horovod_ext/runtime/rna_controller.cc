@@ -14,26 +14,11 @@ Message OfRound(MessageKind kind, uint64_t round) {
 
 }  // namespace
 
-void RnaController::Failed(const Status& status) {
-  // The worker beside it, whose error it may be, has no other peer.
-  if (status.code() != StatusCode::kCancelled && !has_told_.exchange(true)) {
-    TellOfFailure(status);
-  }
-}
-
-Status RnaController::Begin() {
-  if (began_ || !is_connected()) {
-    return OkStatus();
-  }
-  began_ = true;
-  return BeginRound();
-}
-
 Status RnaController::Handle(Message message) {
-  TREPAK_RETURN_IF_ERROR(Begin());
+  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   const Header& header = message.header;
-  const bool is_member = std::find(rules_.members.begin(), rules_.members.end(), header.sender) !=
-                         rules_.members.end();
+  const bool is_member =
+      std::find(members().begin(), members().end(), header.sender) != members().end();
   if (!is_member || header.round > round_) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) + " answers in round " +
                                 std::to_string(header.round) + ", the controller is in round " +
@@ -107,7 +92,7 @@ Status RnaController::Probe() {
 
 std::vector<uint32_t> RnaController::Idle() const {
   std::vector<uint32_t> idle;
-  for (const uint32_t rank : rules_.members) {
+  for (const uint32_t rank : members()) {
     if (draining_.count(rank) + probed_.count(rank) + answered_.count(rank) == 0 &&
         !HasLeft(rank)) {
       idle.push_back(rank);
@@ -123,17 +108,6 @@ Status RnaController::Proceed(uint32_t latest) {
   const size_t possible = answered_.size() + probed_.size() + Idle().size();
   const bool enough = answered_.size() >= std::min<size_t>(rules_.quorum, possible);
   return enough && !answered_.empty() ? Start(latest) : OkStatus();
-}
-
-Status RnaController::CheckThatAllAreHere() const {
-  for (const uint32_t rank : rules_.members) {
-    if (HasLeft(rank)) {
-      return UnavailableError("rank " + std::to_string(rank) +
-                              " has ended its training while others go on: let all ranks end " +
-                              "together");
-    }
-  }
-  return OkStatus();
 }
 
 Status RnaController::Start(uint32_t initiator) {
@@ -160,7 +134,7 @@ Status RnaController::EndPhase() {
 }
 
 Status RnaController::Tick(Clock::time_point now) {
-  TREPAK_RETURN_IF_ERROR(Begin());
+  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   if (!draining_.empty() || !answered_.empty()) {
     TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   }
@@ -171,21 +145,9 @@ Status RnaController::Tick(Clock::time_point now) {
     return Probe();
   }
   if (!draining_.empty() && now - first_drained_ >= options().deadline) {
-    return DeadlineExceededError(
-        "RNA's controller waited " + std::to_string(options().deadline.count() / 1000) + " s for " +
-        NamesOfLiveRanks() + " to come to the end of an epoch, or of training, as others have");
+    return WaitedTooLongForADrain(MembersWithout(draining_));
   }
   return OkStatus();
-}
-
-std::string RnaController::NamesOfLiveRanks() const {
-  std::string names;
-  for (const uint32_t rank : rules_.members) {
-    if (draining_.count(rank) == 0) {
-      names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
-    }
-  }
-  return names;
 }
 
 }  // namespace trepak

@@ -3,17 +3,15 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/led_controller.h"
 
 namespace trepak {
 
@@ -23,7 +21,7 @@ namespace trepak {
 // goes into a last round, and all learn where the rounds have stopped.
 //
 // Thread safety: as Endpoint says; everything here belongs to the transport's thread.
-class RnaController : public Endpoint {
+class RnaController : public LedController {
  public:
   struct Rules {
     std::vector<uint32_t> members;  // ranks that take part
@@ -33,17 +31,17 @@ class RnaController : public Endpoint {
   };
 
   RnaController(const Options& options, const Rules& rules, std::shared_ptr<ErrorLatch> errors)
-      : Endpoint(options, std::move(errors)), rules_(rules), random_(rules.seed) {}
+      : LedController(options, "RNA's controller", rules.members, std::move(errors)),
+        rules_(rules),
+        random_(rules.seed) {}
   ~RnaController() override { Stop(); }
 
  protected:
   Status Handle(Message message) override;
   Status Tick(Clock::time_point now) override;
-  void Failed(const Status& status) override;
+  Status Begin() override { return BeginRound(); }
 
  private:
-  // Probes for the first round, when the flows are open.
-  Status Begin();
   Status OnReady(const Header& header);
   Status OnDrain(const Header& header);
   Status OnExchanged(const Header& header);
@@ -53,19 +51,15 @@ class RnaController : public Endpoint {
   // Starts the round if enough ranks have answered, `latest` as the last one; ends the phase if all
   // drain.
   Status Proceed(uint32_t latest);
-  Status CheckThatAllAreHere() const;
   Status Start(uint32_t initiator);
   Status EndPhase();
   // Ranks that may be probed and are not.
   std::vector<uint32_t> Idle() const;
   // Those that don't drain.
-  size_t LiveRanks() const { return rules_.members.size() - draining_.size(); }
-  std::string NamesOfLiveRanks() const;
+  size_t LiveRanks() const { return members().size() - draining_.size(); }
 
   const Rules rules_;
   std::mt19937_64 random_;
-  bool began_ = false;
-  std::atomic<bool> has_told_{false};  // of a failure
   uint64_t round_ = 0;                 // to start next
   std::set<uint32_t> probed_;          // in this round, and have not answered
   std::set<uint32_t> answered_;        // in this round
