@@ -7,6 +7,7 @@ from typing import Any
 
 from trepak.horovod_ext import basics, exchange, flows
 from trepak.ops import adpsgd as native
+from trepak.ops.streams import connect_stream
 
 
 def start(seed: int, dtype: Any, shapes: Sequence[Any]) -> int:
@@ -25,7 +26,7 @@ def start(seed: int, dtype: Any, shapes: Sequence[Any]) -> int:
         HorovodInternalError: a rank did not answer in time, or has left.
     """
     basics.reject_elastic("ADPSGD")
-    stream = flows.begin_stream(native.stop_adpsgd)
+    stream = flows.begin_stream("adpsgd")
     address = native.start_adpsgd(
         native.AdpsgdOptions(
             stream=stream,
@@ -35,6 +36,6 @@ def start(seed: int, dtype: Any, shapes: Sequence[Any]) -> int:
             shapes=shapes,
         )
     )
-    native.connect_adpsgd(stream, exchange.gather(address, "the addresses of AD-PSGD"))
+    connect_stream("adpsgd", stream, exchange.gather(address, "the addresses of AD-PSGD"))
     exchange.gather(None, "that all flows of AD-PSGD are open")
     return stream

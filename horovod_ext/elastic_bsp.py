@@ -8,6 +8,7 @@ from typing import Any
 
 from trepak.horovod_ext import basics, exchange, flows, parameter_server
 from trepak.ops import elastic_bsp as native
+from trepak.ops.streams import connect_stream
 
 PREDICTIONS = ("last", "mean", "exponential")
 
@@ -57,7 +58,7 @@ def start(options: StepOptions, labels: Sequence[str], dtype: Any, shapes: Seque
         HorovodInternalError: a rank did not answer in time, or has left.
     """
     basics.reject_elastic("parameters on the job's servers")
-    stream = flows.begin_stream(native.stop_elastic_bsp)
+    stream = flows.begin_stream("elastic_bsp")
     worker, controller = native.start_elastic_bsp(
         native.ElasticBspOptions(
             stream=stream,
@@ -73,6 +74,7 @@ def start(options: StepOptions, labels: Sequence[str], dtype: Any, shapes: Seque
         )
     )
     addresses = exchange.gather([worker, controller], "the addresses of ElasticBSP")
-    native.connect_elastic_bsp(stream, addresses[0][1], [theirs for theirs, _ in addresses])
+    workers = [theirs for theirs, _ in addresses]
+    connect_stream("elastic_bsp", stream, addresses[0][1], workers)
     exchange.gather(None, "that all flows of ElasticBSP are open")
     return stream

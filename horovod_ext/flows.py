@@ -5,15 +5,15 @@ from __future__ import annotations
 import atexit
 import secrets
 import socket
-from collections.abc import Callable
 
 from trepak.horovod_ext import basics, config, exchange
 from trepak.ops.job import Job
+from trepak.ops.streams import stop_stream
 
 PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends its own
 _SECRET_BYTES = 32
 
-_streams: dict[int, Callable[[int, float], None]] = {}  # that run, and what ends each
+_streams: dict[int, str] = {}  # that run, and of which system
 _next_stream = 0  # none is used twice: an optimizer of a job before must not meet another's flows
 
 
@@ -61,17 +61,16 @@ def _reachable_address() -> str:
         return address
 
 
-def begin_stream(stop: Callable[[int, float], None]) -> int:
+def begin_stream(system: str) -> int:
     """Returns a number for what one optimizer has of native threads; a collective call.
 
     Args:
-        stop: ends it, given the number, and the seconds that other ranks get to end theirs. It is
-            called when Horovod is shut down.
+        system: whose, see `trepak.ops.streams`. They end when Horovod is shut down.
     """
     global _next_stream
     stream = max(exchange.gather(_next_stream, "the number of the flows"))
     _next_stream = stream + 1
-    _streams[stream] = stop
+    _streams[stream] = system
     basics.before_shutdown(_end_streams)
     atexit.register(_end_streams)
     return stream
@@ -79,9 +78,9 @@ def begin_stream(stop: Callable[[int, float], None]) -> int:
 
 def end_stream(stream: int) -> None:
     """Ends one before Horovod is shut down; call it on all ranks, when none needs it any more."""
-    stop = _streams.pop(stream, None)
-    if stop is not None:
-        stop(stream, PATIENCE_SECONDS)
+    system = _streams.pop(stream, None)
+    if system is not None:
+        stop_stream(system, stream, PATIENCE_SECONDS)
 
 
 def _end_streams() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from trepak.horovod_ext import basics, exchange, flows, parameter_server, rna_groups
 from trepak.horovod_ext.rna_groups import Groups
 from trepak.ops import rna as native
+from trepak.ops.streams import connect_stream, stop_stream
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def start(
         raise ValueError(f"quorum={options.quorum} answers can't come from {smallest} ranks.")
     if groups is not None:
         parameter_server.start(parameter_server.ServerOptions())
-    stream = flows.begin_stream(native.stop_rna)
+    stream = flows.begin_stream("rna")
     _start(stream, options, dtype, shapes, groups)
     return stream
 
@@ -91,7 +92,7 @@ def regroup(
         ValueError: Horovod has no such groups.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    native.stop_rna(stream, flows.PATIENCE_SECONDS)
+    stop_stream("rna", stream, flows.PATIENCE_SECONDS)
     _start(stream, options, dtype, shapes, groups)
 
 
@@ -120,5 +121,6 @@ def _start(
         )
     )
     addresses = exchange.gather([worker, controller], "the addresses of RNA")
-    native.connect_rna(stream, addresses[members[0]][1], [theirs for theirs, _ in addresses])
+    workers = [theirs for theirs, _ in addresses]
+    connect_stream("rna", stream, addresses[members[0]][1], workers)
     exchange.gather(None, "that all flows of RNA are open")

@@ -16,12 +16,10 @@ __all__ = [
     "adpsgd_counters",
     "assign_parameters",
     "bring_change",
-    "connect_adpsgd",
     "load_parameters",
     "settle",
     "show_parameters",
     "start_adpsgd",
-    "stop_adpsgd",
 ]
 
 
@@ -83,37 +81,6 @@ def start_adpsgd(options: AdpsgdOptions) -> str:
             .numpy()
         )
     return address.decode()
-
-
-def connect_adpsgd(stream: int, addresses: Sequence[str]) -> None:
-    """Opens this rank's flows.
-
-    Args:
-        stream: the optimizer's number.
-        addresses: by rank, those of the peers.
-
-    Raises:
-        tf.errors.UnknownError: a rank did not answer in time, or is not of this job.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_adpsgd_connect(tf.constant(list(addresses)), stream=stream)
-
-
-def stop_adpsgd(stream: int, patience_seconds: float = 0.0) -> None:
-    """Ends AD-PSGD's threads and flows; what waits for it fails. Without one, does nothing.
-
-    Args:
-        stream: the optimizer's number.
-        patience_seconds: how long other ranks may take to end theirs, before their flows are cut.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_adpsgd_stop(
-            stream=stream, patience_milliseconds=round(1000 * patience_seconds)
-        )
 
 
 def assign_parameters(stream: int, values: Sequence[Any]) -> Any:

@@ -15,7 +15,6 @@ __all__ = [
     "Schedule",
     "Simulated",
     "assign_parameters",
-    "connect_elastic_bsp",
     "drain_elastic_bsp",
     "elastic_bsp_counters",
     "end_step",
@@ -24,7 +23,6 @@ __all__ = [
     "schedule",
     "simulate",
     "start_elastic_bsp",
-    "stop_elastic_bsp",
 ]
 
 
@@ -135,40 +133,6 @@ def start_elastic_bsp(options: ElasticBspOptions) -> tuple[str, str]:
             .numpy()
         )
     return worker.decode(), controller.decode()
-
-
-def connect_elastic_bsp(stream: int, controller: str, workers: Sequence[str]) -> None:
-    """Opens this rank's flows.
-
-    Args:
-        stream: the optimizer's number.
-        controller: its address.
-        workers: by rank, the address of its worker.
-
-    Raises:
-        tf.errors.UnknownError: a rank did not answer in time, or is not of this job.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_elastic_bsp_connect(
-            tf.constant(controller), tf.constant(list(workers)), stream=stream
-        )
-
-
-def stop_elastic_bsp(stream: int, patience_seconds: float = 0.0) -> None:
-    """Ends its threads and flows; what waits for it fails. Without one, does nothing.
-
-    Args:
-        stream: the optimizer's number.
-        patience_seconds: how long other ranks may take to end theirs, before their flows are cut.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_elastic_bsp_stop(
-            stream=stream, patience_milliseconds=round(1000 * patience_seconds)
-        )
 
 
 def assign_parameters(stream: int, values: Sequence[Any]) -> Any:

@@ -16,7 +16,6 @@ __all__ = [
     "assign_parameters",
     "await_round",
     "bring_last_change",
-    "connect_rna",
     "drain_rna",
     "exchange_parameters",
     "fetch_parameters",
@@ -25,7 +24,6 @@ __all__ = [
     "remaining_rounds",
     "rna_counters",
     "start_rna",
-    "stop_rna",
     "write_gradients",
 ]
 
@@ -156,38 +154,6 @@ def start_rna(options: RnaOptions) -> tuple[str, str]:
             .numpy()
         )
     return worker.decode(), controller.decode()
-
-
-def connect_rna(stream: int, controller: str, workers: Sequence[str]) -> None:
-    """Opens this rank's flows.
-
-    Args:
-        stream: the optimizer's number.
-        controller: the address of the group's.
-        workers: by rank, the address of its worker.
-
-    Raises:
-        tf.errors.UnknownError: a rank did not answer in time, or is not of this job.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_rna_connect(
-            tf.constant(controller), tf.constant(list(workers)), stream=stream
-        )
-
-
-def stop_rna(stream: int, patience_seconds: float = 0.0) -> None:
-    """Ends RNA's threads and flows; what waits for it fails. Without one, does nothing.
-
-    Args:
-        stream: the optimizer's number.
-        patience_seconds: how long other ranks may take to end theirs, before their flows are cut.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_rna_stop(stream=stream, patience_milliseconds=round(1000 * patience_seconds))
 
 
 def write_gradients(stream: int, gradients: Sequence[Any], rate: Any) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import test_bsp
 import test_elastic
+import test_elastic_bsp
 import test_failures
 import test_own_pace_faults
 import test_rna
@@ -66,6 +67,12 @@ def test_rounds(tmp_path: Path, gloo: bool, round: int) -> None:
 @pytest.mark.parametrize("worker", ["rna_groups", "rna_auto"])
 def test_groups_of_rounds(tmp_path: Path, worker: str, gloo: bool, round: int) -> None:
     test_rna.test_groups(tmp_path, worker, gloo)
+
+
+@rounds
+@pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
+def test_supersteps(tmp_path: Path, np: int, gloo: bool, round: int) -> None:
+    test_elastic_bsp.test_supersteps(tmp_path, np, gloo)
 
 
 @rounds
