@@ -9,12 +9,6 @@
 #include "horovod_ext/runtime/summation.h"
 
 namespace trepak {
-namespace {
-
-// The controller, the connections and the parameter servers' clients know whom this waits for.
-constexpr std::chrono::milliseconds kOthersComplainFirst{2000};
-
-}  // namespace
 
 Status ElasticBspWorker::Check(const Payload& values) const {
   TREPAK_RETURN_IF_ERROR(error());
@@ -25,17 +19,24 @@ Status ElasticBspWorker::Check(const Payload& values) const {
   return OkStatus();
 }
 
+Status ElasticBspWorker::CheckThatItIsFree() const {
+  TREPAK_RETURN_IF_ERROR(error());  // Failed tells of a later one
+  if (state_ != State::kNone || on_drained_ || base_.size() != bytes()) {
+    return FailedPreconditionError(Me() +
+                                   " ends a step, or drains, while another step or drain has not "
+                                   "ended, or before it has fetched parameters");
+  }
+  return OkStatus();
+}
+
 void ElasticBspWorker::Step(Payload values, uint64_t samples, bool finite,
                             ValuesCallback callback) {
   Status status = Check(values);
   bool goes = false;
   if (status.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ != State::kNone || on_drained_ || base_.size() != bytes()) {
-      status = FailedPreconditionError(Me() +
-                                       " ends a step while another one has not ended, or "
-                                       "before it has fetched parameters");
-    } else {
+    status = CheckThatItIsFree();
+    if (status.ok()) {
       values_ = Change(values);
       if (!finite || !AllFinite(rules_.type, values_.size(), values_.data())) {
         LeaveOut();
@@ -267,9 +268,8 @@ void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
   Payload change;
   if (status.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (on_drained_ || state_ != State::kNone || base_.size() != bytes()) {
-      status = FailedPreconditionError(Me() + " drains twice at a time, or in a step");
-    } else {
+    status = CheckThatItIsFree();
+    if (status.ok()) {
       on_drained_ = std::exchange(callback, nullptr);
       since_ = Clock::now();
       if (std::memcmp(values.data(), base_.data(), bytes()) != 0) {
@@ -331,52 +331,6 @@ uint64_t ElasticBspWorker::TakeSamples() {
 ElasticBspWorker::Counters ElasticBspWorker::counters() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return counters_;
-}
-
-Status ElasticBspWorker::Tick(Clock::time_point now) {
-  TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
-  std::lock_guard<std::mutex> lock(mutex_);
-  const bool waits = state_ == State::kWaiting || state_ == State::kClosed || on_drained_;
-  if (!waits) {
-    return OkStatus();
-  }
-  if (HasLeft(controller_)) {
-    return UnavailableError("rank " + std::to_string(controller_) +
-                            " has ended its training while others go on: let all ranks end " +
-                            "together");
-  }
-  const auto patience = options().deadline + kOthersComplainFirst;
-  if (now - since_ < patience) {
-    return OkStatus();
-  }
-  return DeadlineExceededError("it waited " + std::to_string(patience.count() / 1000) + " s for " +
-                               NotYet());
-}
-
-void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Clock::time_point end) {
-  counters_.waiting_nanoseconds += static_cast<uint64_t>((end - since_).count());
-  if (!rules_.timeline->on()) {
-    return;
-  }
-  const auto steps = static_cast<int64_t>(steps_);
-  if (at_barrier) {  // which all ranks leave together, as they do a round
-    const auto superstep = static_cast<int64_t>(superstep_);
-    rules_.timeline->Span(
-        Timeline::Track::kRounds, name, since_, end,
-        {{"round", superstep}, {"group", controller_}, {"run", 0}, {"steps", steps}}, rules_.row);
-  } else {
-    rules_.timeline->Span(Timeline::Track::kRounds, name, since_, end, {{"steps", steps}},
-                          rules_.row);
-  }
-}
-
-std::string ElasticBspWorker::NotYet() const {
-  if (on_drained_) {
-    return "all ranks to flush, as at the end of an epoch";
-  }
-  return state_ == State::kClosed
-             ? "all ranks to fetch the parameters of barrier " + std::to_string(superstep_)
-             : "other ranks to come to the end of superstep " + std::to_string(superstep_);
 }
 
 void ElasticBspWorker::Failed(const Status& status) {

@@ -104,6 +104,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   void SayThatItDrains(const Status& status);
   Status OnGrant(const Header& header);
   // Require mutex_.
+  Status CheckThatItIsFree() const;
   Payload Change(const Payload& values) const;
   void LeaveOut();
   void Adopt(const Payload& values, uint64_t total);

@@ -1,0 +1,64 @@
+// What ElasticBspWorker waits for: how long, how that is shown, and what is said when it is too
+// long.
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "horovod_ext/runtime/elastic_bsp_worker.h"
+
+namespace trepak {
+namespace {
+
+// The controller, the connections and the parameter servers' clients know whom this waits for.
+constexpr std::chrono::milliseconds kOthersComplainFirst{2000};
+
+}  // namespace
+
+Status ElasticBspWorker::Tick(Clock::time_point now) {
+  TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool waits = state_ == State::kWaiting || state_ == State::kClosed || on_drained_;
+  if (!waits) {
+    return OkStatus();
+  }
+  if (HasLeft(controller_)) {
+    return UnavailableError("rank " + std::to_string(controller_) +
+                            " has ended its training while others go on: let all ranks end " +
+                            "together");
+  }
+  const auto patience = options().deadline + kOthersComplainFirst;
+  if (now - since_ < patience) {
+    return OkStatus();
+  }
+  return DeadlineExceededError("it waited " + std::to_string(patience.count() / 1000) + " s for " +
+                               NotYet());
+}
+
+void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Clock::time_point end) {
+  counters_.waiting_nanoseconds += static_cast<uint64_t>((end - since_).count());
+  if (!rules_.timeline->on()) {
+    return;
+  }
+  const auto steps = static_cast<int64_t>(steps_);
+  if (at_barrier) {  // which all ranks leave together, as they do a round
+    const auto superstep = static_cast<int64_t>(superstep_);
+    rules_.timeline->Span(
+        Timeline::Track::kRounds, name, since_, end,
+        {{"round", superstep}, {"group", controller_}, {"run", 0}, {"steps", steps}}, rules_.row);
+  } else {
+    rules_.timeline->Span(Timeline::Track::kRounds, name, since_, end, {{"steps", steps}},
+                          rules_.row);
+  }
+}
+
+std::string ElasticBspWorker::NotYet() const {
+  if (on_drained_) {
+    return "all ranks to flush, as at the end of an epoch";
+  }
+  return state_ == State::kClosed
+             ? "all ranks to fetch the parameters of barrier " + std::to_string(superstep_)
+             : "other ranks to come to the end of superstep " + std::to_string(superstep_);
+}
+
+}  // namespace trepak
