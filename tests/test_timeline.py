@@ -190,7 +190,11 @@ def test_barriers_are_shown_on_all_ranks(tmp_path: Path) -> None:
     by_rank = []
     for rank in range(2):
         spans = [e for e in trace.read(tmp_path / f"rank-{rank}.json").events if e["ph"] == "X"]
-        barriers = {e["name"]: e for e in spans if e["tid"] == 4}
+        waits = [e for e in spans if e["tid"] == 4]
+        barriers = {e["name"]: e for e in waits if "round" in e["args"]}
+        others = [e["name"] for e in waits if "round" not in e["args"]]
+        assert others[-1] == "wait for all to flush"
+        assert set(others[:-1]) <= {"wait until all have fetched"}
         assert all(name == f"barrier {e['args']['round']}" for name, e in barriers.items())
         steps = [e["args"]["steps"] for e in barriers.values()]
         assert steps == sorted(set(steps)) and steps[-1] <= 40 // (1 + rank)
