@@ -182,6 +182,24 @@ def test_an_interrupted_bench_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
 
 
+def test_a_killed_bench_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(plan: Plan, output: Path) -> None:
+        output.write_text(json.dumps([trained("horovod", plan.seeds[0]), trained("x", 9)]))
+        monkeypatch.setattr(Keeper, "_save", lambda keeper: None)  # nothing comes after a kill
+        raise KeyboardInterrupt
+
+    plan_ = Plan(cases(8)[0], ["horovod"], range(3))
+    monkeypatch.setattr(trainings, "run_plan", killed)
+    for done in ([], [0], [0, 1]):
+        keeper = Keeper(plan_, tmp_path)
+        assert [run["seed"] for run in keeper.runs] == done
+        with pytest.raises(KeyboardInterrupt):
+            keeper.run_the_rest()
+        monkeypatch.undo()
+        monkeypatch.setattr(trainings, "run_plan", killed)
+    assert [run["seed"] for run in Keeper(plan_, tmp_path).runs] == [0, 1, 2]
+
+
 def test_what_was_measured_before_is_not_measured_again(tmp_path: Path) -> None:
     plan_ = Plan(dataclasses.replace(cases(8)[0], name="two words"), ["horovod"], range(2))
     runs = [trained("horovod", 0), trained("rna", 0)]

@@ -82,7 +82,7 @@ def _folder_of(bench: str) -> Path | None:
 
 
 class Keeper:
-    """Keeps what was measured of a plan, so that a run that was interrupted can go on."""
+    """Keeps what was measured of a plan, so that one that was interrupted or killed can go on."""
 
     def __init__(self, plan: Plan, folder: Path | None, earlier: Path | None = None) -> None:
         """Reads what is kept of seeds with all their ways.
@@ -98,14 +98,25 @@ class Keeper:
         self.runs: list[Run] = []
         if earlier is not None and (compressed := earlier / f"{name}.gz").exists():
             self._add(json.loads(gzip.decompress(compressed.read_bytes())))
-        elif self._file is not None and self._file.exists():
-            self._add(json.loads(self._file.read_text()))
+        elif self._file is not None:
+            for file in (self._file, _under_way(self._file)):
+                self._add(json.loads(file.read_text()) if file.exists() else [])
 
     def _add(self, runs: Sequence[Run]) -> None:
-        for seed in self._plan.seeds:
+        for seed in self._missing():
             of_seed = [run for run in runs if run["seed"] == seed]
             if {run["way"] for run in of_seed} == set(self._plan.ways):
                 self.runs += of_seed
+
+    def _missing(self) -> list[int]:
+        done = {run["seed"] for run in self.runs}
+        return [seed for seed in self._plan.seeds if seed not in done]
+
+    def _save(self) -> None:
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self.runs))
+            _under_way(self._file).unlink(missing_ok=True)
 
     def run_the_rest(self) -> None:
         """Measures the seeds that are missing.
@@ -114,19 +125,21 @@ class Keeper:
             JobError: the workers failed; what they have measured before is kept.
             LabError: no lab can be made here.
         """
-        done = {run["seed"] for run in self.runs}
-        missing = [seed for seed in self._plan.seeds if seed not in done]
-        if not missing:
+        if not (missing := self._missing()):
             return
-        with tempfile.TemporaryDirectory() as folder:
-            output = Path(folder) / "outcomes.json"
+        self._save()
+        with tempfile.TemporaryDirectory() as scratch:
+            output = _under_way(self._file or Path(scratch) / "outcomes.json")
             try:
                 run_plan(dataclasses.replace(self._plan, seeds=missing), output)
             finally:
                 self._add(json.loads(output.read_text()) if output.exists() else [])
-                if self._file is not None:
-                    self._file.parent.mkdir(parents=True, exist_ok=True)
-                    self._file.write_text(json.dumps(self.runs))
+                self._save()
+
+
+def _under_way(file: Path) -> Path:
+    """Returns where a run writes before its trainings are kept; one that was killed leaves it."""
+    return file.with_suffix(".under-way.json")
 
 
 def run_plan(plan: Plan, output: Path) -> None:
