@@ -15,6 +15,7 @@ from trepak.scripts.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 _WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
 _COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
 _ROUNDS = 100
+_COLUMNS = 4
 
 _Rows = Sequence[Mapping[str, Any]]
 
@@ -23,20 +24,20 @@ def draw(report: Report, figure: Any) -> None:
     """Draws losses over time (Figure 5.4), gains (5.3, 5.5), throughput (5.6), probes (5.7)."""
     curves = [row for row in report.rows if row["kind"] == CURVES and len(row["curve"]) > 2]
     names = list(dict.fromkeys(row["case"] for row in curves))
-    columns = max(4, len(names))
-    figure.set_size_inches(4.2 * columns, 8)
-    grid = figure.subplots(2, columns)
-    for axes, name in zip(grid[0], names, strict=False):
+    rows = 1 + -(-len(names) // _COLUMNS)
+    figure.set_size_inches(4.2 * _COLUMNS, 4 * rows)
+    grid = figure.subplots(rows, _COLUMNS, squeeze=False)
+    places = list(grid[:-1].flat)
+    for axes, name in zip(places, names, strict=False):
         _losses(axes, [row for row in curves if row["case"] == name], name)
+    for axes in places[len(names) :]:
+        axes.set_axis_off()
     gains = [row for row in report.rows if row["kind"] == GAINS and row["case"] in names]
     timed = [row for row in gains if row["time_to_loss"] is not None]
-    _bars(grid[1][0], timed, "time_to_loss", "thesis", "time to the target, gain over Horovod")
-    title = "gradients per second, gain over Horovod"
-    _bars(grid[1][1], gains, "gradients_per_s", "thesis_per_step", title)
-    _throughput(grid[1][2], [row for row in report.rows if row["kind"] == TRAININGS])
-    _probes(grid[1][3])
-    for axes in [*grid[0][len(names) :], *grid[1][4:]]:
-        axes.set_axis_off()
+    _bars(grid[-1][0], timed, "time_to_loss", "thesis", "time to the target")
+    _bars(grid[-1][1], gains, "gradients_per_s", "thesis_per_step", "gradients per second")
+    _throughput(grid[-1][2], [row for row in report.rows if row["kind"] == TRAININGS])
+    _probes(grid[-1][3])
 
 
 def _losses(axes: Any, rows: _Rows, title: str) -> None:
@@ -65,14 +66,12 @@ def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:
         known = [(place, thesis.get(name)) for place, name in zip(places, names, strict=True)]
         marked = [(place, gain) for place, gain in known if gain]
         if marked:
-            axes.plot(*zip(*marked, strict=True), "kx", markersize=4)
+            axes.plot(*zip(*marked, strict=True), "kx", markersize=4, zorder=3)
     bounds = {row["case"]: row["bound"] for row in gains}
     for place, name in enumerate(names):
         axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(names)), names, fontsize="small")
-    axes.set(title=f"{title} (line: bound, x: thesis)")
-    if gains:
-        axes.legend(fontsize="x-small")
+    axes.set_xticks(range(len(names)), names, fontsize="x-small", rotation=30)
+    axes.set(ylabel="gain over Horovod (line: bound, x: thesis)", title=title)
 
 
 def _throughput(axes: Any, rows: _Rows) -> None:
