@@ -179,14 +179,15 @@ horovod_key() {
 horovod_ready() { stamped horovod "$HOROVOD_KEY"; }
 horovod_wheel() { find "$CACHE/$HOROVOD_KEY" -name 'horovod-*.whl' 2>/dev/null; }
 
-# mend_horovod FOLDER: mends what is wrong in the sources of its core.
+# mend_horovod FOLDER: mends what is wrong in the sources of its core, and of its Gloo.
 mend_horovod() {
+  local common=$1/horovod/common pair=$1/third_party/gloo/gloo/transport/tcp/pair.cc
   # With Gloo the list of ranks has room but no size, so the stall inspector finds no rank missing
   # and a collective that some rank never enters waits for ever.
-  mend "$1/gloo/gloo_controller.cc" 'global_ranks_\.reserve(size_);' 'global_ranks_.resize(size_);'
+  mend "$common/gloo/gloo_controller.cc" 'global_ranks_\.reserve(size_);' 'global_ranks_.resize(size_);'
   # With process sets and Gloo a lost rank ended all others: they agree on removing the sets with a
   # rank that is not there any more, and nobody catches what that throws.
-  mend "$1/process_set.cc" 'InitializeRegisteredAndRemoveMarkedIfReady_(context, status);' \
+  mend "$common/process_set.cc" 'InitializeRegisteredAndRemoveMarkedIfReady_(context, status);' \
     'try { & } catch (const std::exception\& exception) {
         LOG(ERROR, Get(0).controller->GetRank())
             << "process set " << id << " is removed without the other ranks: "
@@ -196,12 +197,36 @@ mend_horovod() {
         id_to_be_removed_ = NO_PENDING_REMOVAL;
         break;
       }'
+  # A collective that fails takes its buffers with it. A message for such a buffer blocked its
+  # connection, so whoever waited there next waited for Gloo's 30 s, even if the peer was gone.
+  local gone='signalException(GLOO_ERROR_MSG("Collective with ", peer_.str(), " has failed"));'
+  mend "$pair" '    // which is destructed upon that function returning\.' "&
+    if (!NonOwningPtr<UnboundBuffer>(op.ubuf)) {
+      $gone
+      return -1;
+    }"
+  mend "$pair" '  // Acquire pointer to unbound buffer if applicable\.' "&
+  if (opcode == Op::SEND_UNBOUND_BUFFER \&\& !NonOwningPtr<UnboundBuffer>(op.ubuf)) {
+    $gone
+    return false;
+  }"
+  # And who waited for a message that was half on its way was not told that its peer was gone.
+  mend "$pair" '  // Loop through pending send operations\.' \
+    '  auto tell = [ex](const Op\& op) {
+    NonOwningPtr<UnboundBuffer> buf(op.ubuf);
+    if (buf) {
+      buf->signalException(ex);
+    }
+  };
+  std::for_each(tx_.begin(), tx_.end(), tell);
+  tell(rx_);
+&'
 }
 
 # mend FILE PATTERN REPLACEMENT: as sed knows them; fails unless there is one such line.
 mend() {
   [[ $(grep -c "$2" "$1") == 1 ]] || { echo "$1 has not one '$2' to mend" >&2 && return 1; }
-  sed -i "s/$2/${3//$'\n'/\\n}/" "$1"
+  sed -i "s|$2|${3//$'\n'/\\n}|" "$1"
 }
 
 # build_horovod FOLDER: leaves the wheel in FOLDER/wheel.
@@ -223,7 +248,7 @@ build_horovod() {
   python -m pip download --disable-pip-version-check --no-input --no-deps --no-build-isolation \
     --no-binary horovod -d "$work/sdist" "horovod==$HOROVOD_VERSION"
   tar -xf "$work"/sdist/horovod-*.tar.gz -C "$work"
-  mend_horovod "$work/horovod-$HOROVOD_VERSION/horovod/common"
+  mend_horovod "$work/horovod-$HOROVOD_VERSION"
   # Whoever calls Horovod's core needs its headers, which the wheel does not carry.
   (cd "$work/horovod-$HOROVOD_VERSION" &&
     find horovod/common -name '*.h' -exec install -D -m 644 {} "$work/wheel/include/{}" \;)
