@@ -23,6 +23,11 @@ case $* in
     option=-d; dir=$(after "$@"); gloo=$dir/horovod-0.28.1/horovod/common/gloo
     mkdir -p "$gloo" && echo 'global_ranks_.reserve(size_);' >"$gloo/gloo_controller.cc"
     echo 'InitializeRegisteredAndRemoveMarkedIfReady_(context, status);' >"$gloo/../process_set.cc"
+    pair=$dir/horovod-0.28.1/third_party/gloo/gloo/transport/tcp/pair.cc
+    mkdir -p "${{pair%/*}}" && printf '%s\\n' >"$pair" \\
+      '    // which is destructed upon that function returning.' \\
+      '  // Acquire pointer to unbound buffer if applicable.' \\
+      '  // Loop through pending send operations.'
     tar -cf "$dir/horovod-0.28.1.tar.gz" -C "$dir" horovod-0.28.1 ;;
   *"pip wheel"*)
     option=-w; dir=$(after "$@"); mkdir -p "$dir/include" && touch "$dir/horovod-1.whl"
