@@ -46,6 +46,7 @@ class RankReport:
             then.
         prediction_error: of the rank that plans barriers: how far off the ends of steps were that
             it has foreseen, on average, in steps.
+        not_finite: gradients that were left out, as they were not finite.
     """
 
     rank: int
@@ -63,6 +64,7 @@ class RankReport:
     dropped: int = 0
     exchanged_seconds: float = 0.0
     prediction_error: float = 0.0
+    not_finite: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class RoundsOfRank:
         waited_seconds: for other ranks; where parameters are on servers.
         exchanged_seconds: in which it exchanged parameters with them.
         prediction_error: see `RankReport`.
+        not_finite: gradients that were left out.
     """
 
     rounds: int
@@ -88,6 +91,7 @@ class RoundsOfRank:
     waited_seconds: float = 0.0
     exchanged_seconds: float = 0.0
     prediction_error: float = 0.0
+    not_finite: int = 0
 
     def since(self, before: RoundsOfRank) -> RoundsOfRank:
         """Returns what has come after an earlier time; the error is that of all predictions."""
@@ -188,6 +192,7 @@ class StragglerTable:
                     dropped=mine.dropped,
                     exchanged_seconds=mine.exchanged_seconds,
                     prediction_error=mine.prediction_error,
+                    not_finite=mine.not_finite,
                 )
             )
         return found

@@ -101,7 +101,8 @@ class RnaCounters(NamedTuple):
         round_seconds: from a round's start to its end here, summed up.
         steps: of this rank, that were timed.
         step_seconds: of these, from one's end to the next one's, summed up.
-        copy_seconds: in which gradients were copied to rounds and from them (Table 5.5).
+        copy_seconds: in which steps copied gradients to rounds and from them (Table 5.5); what the
+            thread that sums rounds copies meanwhile is not in it.
     """
 
     rounds: int

@@ -30,15 +30,15 @@ def draw(report: Report, figure: Any) -> None:
 
 
 def _accuracies(axes: Any, rows: _Rows, title: str, colours: Mapping[str, str]) -> None:
-    shown = set()
-    for row in rows:
-        seconds, _, accuracies = zip(*row["curve"], strict=True)
-        label = None if row["way"] in shown else row["way"]
-        shown.add(row["way"])
-        axes.plot(seconds, accuracies, color=colours[row["way"]], linewidth=0.8, label=label)
+    for way, colour in colours.items():
+        trials = [row["curve"] for row in rows if row["way"] == way]
+        if trials:
+            median = sorted(trials, key=lambda curve: float(curve[-1][0]))[len(trials) // 2]
+            seconds, _, accuracies = zip(*median, strict=True)
+            axes.plot(seconds, accuracies, color=colour, linewidth=0.8, label=way)
     if rows[0]["target"]:
         axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
-    axes.set(xlabel="seconds", ylabel="held-out accuracy", title=title)
+    axes.set(xlabel="seconds (median trial)", ylabel="held-out accuracy", title=title)
     axes.legend(fontsize="x-small")
 
 

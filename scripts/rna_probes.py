@@ -62,9 +62,10 @@ def lasting_tasks(choices: int, rounds: int, seed: int, nodes: int = NODES) -> T
     return responses[rounds:]
 
 
+LASTING = "tasks last across rounds"
 READINGS: dict[str, Callable[..., Times]] = {
     "tasks begin with the round": fresh_tasks,
-    "tasks last across rounds": lasting_tasks,
+    LASTING: lasting_tasks,
 }
 
 
@@ -102,7 +103,7 @@ def needed_exponent(ratio: float) -> float:
     """Returns the a for which residual times with P(X <= x) ~ x^a have that ratio of medians.
 
     With q choices the median m solves (1 - F(m))^q = 1/2. For F(x) = x^a the ratio of the medians
-    with one and with two choices is (0.5 / (1 - sqrt(0.5)))^(1/a): uniform residuals, a = 1, have
-    1.71, and smaller a mean more nodes that are about to end.
+    with one and with two choices is (0.5 / (1 - sqrt(0.5)))^(1/a): a = 1 has 1.71, and smaller a
+    mean more nodes that are about to end.
     """
     return float(np.log(0.5 / (1 - np.sqrt(0.5))) / np.log(ratio))

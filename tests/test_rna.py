@@ -17,6 +17,7 @@ def test_rounds(tmp_path: Path, np: int, gloo: bool) -> None:
     job = run_job(["run.py", "rna", "adpsgd"], tmp_path, np=np, gloo=gloo)
     for worker in ("rna", "adpsgd"):
         assert job.passed(worker) == [count_cases(worker)] * np, job.output[-6000:]
+    assert job.output.count("a gradient of rank 0 is not finite") == 1, job.output[-6000:]
     assert job.code == 0, job.output[-6000:]
 
 

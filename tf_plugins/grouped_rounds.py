@@ -96,7 +96,7 @@ class GroupedRounds(Rounds):
                 for group in groups
             )
             print(f"trepak: RNA goes on with groups {text}.", flush=True)
-        self._before = self.rounds()
+        self._before, self._copied_before = self.rounds(), self.figures()["copied_s"]
         self.groups, self._timed = groups, (0, 0.0)
         rna.regroup(self.stream, self._options, self._dtype, self._shapes(), groups)
         self._fetch(self.stream)

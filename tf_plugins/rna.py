@@ -37,8 +37,9 @@ class RNA(SyncModel):
             puts together whose steps take alike long. None: all are one group.
         period: rounds from one exchange of the groups' parameters to the next.
         on_miss: what a step does if no round has ended since the one before: "skip" goes on with
-            the same parameters; "local" applies its own gradient (section 5.4), so that replicas
-            drift apart until they are averaged at the next `flush`.
+            the same parameters; "wait" waits for the next round, so that with a `quorum` of all
+            ranks it is bulk synchronous; "local" applies its own gradient (section 5.4), so that
+            replicas drift apart until they are averaged at the next `flush`.
     """
 
     choices: int = 2
@@ -54,10 +55,12 @@ class RNA(SyncModel):
         self._options()
         if isinstance(self.groups, str) and self.groups != "auto":
             raise ValueError(f'groups must be "auto", or lists of ranks, got {self.groups!r}.')
-        if self.on_miss not in ("skip", "local"):
-            raise ValueError(f'on_miss must be "skip" or "local", got {self.on_miss!r}.')
-        if self.on_miss == "local" and self.groups is not None:
-            raise ValueError('on_miss="local" is not for groups: they adopt parameters anyway.')
+        if self.on_miss not in ("skip", "wait", "local"):
+            raise ValueError(f'on_miss must be "skip", "wait" or "local", got {self.on_miss!r}.')
+        if self.on_miss != "skip" and self.groups is not None:
+            raise ValueError(
+                f'on_miss="{self.on_miss}" is not for groups: only "skip" goes with them.'
+            )
 
     def _options(self) -> RoundOptions:
         return RoundOptions(
@@ -72,8 +75,9 @@ class RNA(SyncModel):
         """Returns the rounds of one optimizer; see `SyncModel.pace`."""
         if self.groups is not None:
             return GroupedRounds(distribution, self._options(), self.groups)
-        rounds = LocalRounds if self.on_miss == "local" else Rounds
-        return rounds(distribution, self._options())
+        if self.on_miss == "local":
+            return LocalRounds(distribution, self._options())
+        return Rounds(distribution, self._options(), waits=self.on_miss == "wait")
 
     def combine(
         self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]

@@ -51,7 +51,8 @@ class Rounds(Pace):
         self._waits = waits
         self._scales_rate = scales_rate
         self.stream: Any = None  # by which native code knows the rounds
-        self._before = RoundsOfRank(0, 0, 0, 0, 0)  # counted before they were started again
+        # Counted before rounds were started again.
+        self._before, self._copied_before = RoundsOfRank(0, 0, 0, 0, 0), 0.0
         self._variables: list[Any] = []
         self._summed: list[Any] = []  # those that have gradients
         self._dtype: Any = None
@@ -109,13 +110,13 @@ class Rounds(Pace):
             contributors=self._before.contributors + counted.contributors,
             staleness=self._before.staleness + counted.staleness,
             dropped=self._before.dropped + counted.dropped,
+            not_finite=self._before.not_finite + counted.not_finite,
         )
 
     def figures(self) -> dict[str, float]:
         """Returns the seconds in which gradients were copied; see `Pace.figures`."""
-        if self.stream is None:
-            return {"copied_s": 0.0}
-        return {"copied_s": native.rna_counters(self.stream).copy_seconds}
+        counted = 0.0 if self.stream is None else native.rna_counters(self.stream).copy_seconds
+        return {"copied_s": self._copied_before + counted}
 
     def _begin(self) -> None:
         """Starts the rounds."""

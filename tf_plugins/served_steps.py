@@ -104,6 +104,7 @@ class ServedSteps(OwnSteps):
             counted.waiting_seconds,
             counted.exchange_seconds,
             planned.error / max(1, planned.predictions),
+            counted.not_finite,
         )
 
     def figures(self) -> dict[str, float]:

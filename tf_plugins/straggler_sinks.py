@@ -33,6 +33,7 @@ FIGURES = {
     "dropped": "Gradients that were too stale for any round.",
     "exchanged_seconds": "Time in which the rank exchanged parameters with servers.",
     "prediction_error": "How far off the ends of steps were that ElasticBSP foresaw, in steps.",
+    "not_finite": "Gradients that were left out, as they were not finite.",
 }
 PREFIX = "trepak_"
 LEAST_SHOWN = 0.05  # share of the time; a rank that others waited for longer is shown in red
@@ -98,7 +99,9 @@ def table_of(ranks: Sequence[Mapping[str, Any]], title: str, seconds: float) -> 
 
 def _table_of_barriers(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for header in ("rank", "host", "steps", "computed", "waited", "exchanged", "barriers"):
+    headers = ("rank", "host", "steps", "computed", "waited", "exchanged", "barriers")
+    left_out = _left_out(ranks)
+    for header in (*headers, *left_out):
         table.add_column(header, justify="left" if header == "host" else "right")
     for rank in ranks:
         table.add_row(
@@ -109,6 +112,7 @@ def _table_of_barriers(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
             f"{rank['waited_seconds']:.3g} s",
             f"{rank['exchanged_seconds']:.3g} s",
             f"{rank['rounds']:.0f}",
+            *(f"{rank['not_finite']:.0f}" for _ in left_out),
         )
     return table
 
@@ -116,7 +120,8 @@ def _table_of_barriers(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
 def _table_of_rounds(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     headers = ("rank", "host", "steps", "computed", "waited", "rounds", "ranks in one", "null")
-    for header in (*headers, "staleness", "dropped"):
+    left_out = _left_out(ranks)
+    for header in (*headers, "staleness", "dropped", *left_out):
         table.add_column(header, justify="left" if header == "host" else "right")
     for rank in ranks:
         table.add_row(
@@ -130,8 +135,14 @@ def _table_of_rounds(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
             f"{rank['null_share']:.0%}",
             f"{rank['staleness']:.2g}",
             f"{rank['dropped']:.0f}",
+            *(f"{rank['not_finite']:.0f}" for _ in left_out),
         )
     return table
+
+
+def _left_out(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the header of gradients that were not finite, if there were any."""
+    return ["not finite"] if any(rank.get("not_finite") for rank in ranks) else []
 
 
 def print_table(straggler_table: StragglerTable) -> None:

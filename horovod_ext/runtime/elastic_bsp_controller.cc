@@ -1,8 +1,8 @@
 #include "horovod_ext/runtime/elastic_bsp_controller.h"
 
 #include <array>
+#include <cstdio>
 #include <cstring>
-#include <iostream>
 #include <utility>
 
 namespace trepak {
@@ -92,10 +92,10 @@ Status ElasticBspController::OnDrain(const Header& header) {
 
 Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
   for (const uint32_t rank : orders.taken_out) {
-    std::cerr << "trepak: rank " << rank << " does not answer; the others go on without it.\n";
+    std::fprintf(stderr, "trepak: rank %u does not answer; the others go on without it.\n", rank);
   }
   for (const uint32_t rank : orders.back) {
-    std::cerr << "trepak: rank " << rank << " answers again, and soon takes part again.\n";
+    std::fprintf(stderr, "trepak: rank %u answers again, and soon takes part again.\n", rank);
   }
   if (orders.barrier) {
     TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());

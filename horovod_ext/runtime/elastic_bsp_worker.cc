@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
-#include <iostream>
 #include <utility>
 
 #include "horovod_ext/runtime/summation.h"
@@ -57,9 +57,11 @@ void ElasticBspWorker::Step(Payload values, uint64_t samples, bool finite,
 
 void ElasticBspWorker::LeaveOut() {
   if (counters_.not_finite++ == 0) {
-    std::cerr << "trepak: a step of " << Me()
-              << " had gradients, or made values, that are not finite; it is left out, and so "
-              << "are others like it. If they are many, lower the learning rate.\n";
+    std::fprintf(stderr,
+                 "trepak: a step of %s had gradients, or made values, that are not finite; it is "
+                 "left out, and so are others like it. If they are many, lower the learning "
+                 "rate.\n",
+                 Me().c_str());
   }
   std::memset(values_.mutable_data(), 0, values_.size());
 }

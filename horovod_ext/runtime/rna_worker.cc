@@ -78,6 +78,9 @@ Status RnaWorker::Write(Gradient gradient) {
   written_ = now;
   limit_.reset();
   gradient.version = read_;
+  if (size == 0) {
+    WarnOfNotFinite();
+  }
   contributions_.Add(std::move(gradient));
   ++due_;
   return AnswerProbe();

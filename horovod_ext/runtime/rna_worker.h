@@ -176,6 +176,7 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   void Exchanged(uint64_t round, const Status& status, Payload values, uint64_t total);
   std::string NotYet() const;
   Status CheckThatRoundsGoOn(Clock::time_point now);
+  void WarnOfNotFinite() const;
   double At(const Payload& buffer, size_t element) const;
   void Put(Payload* buffer, size_t element, double value) const;
   uint64_t SamplesAt(const Payload& buffer) const;

@@ -1,5 +1,6 @@
-// What a worker of RNA shows in the timeline and what it counts; the rest is in rna_worker.cc.
+// What a worker of RNA shows in the timeline, says and counts; the rest is in rna_worker.cc.
 
+#include <cstdio>
 #include <string>
 
 #include "horovod_ext/runtime/rna_worker.h"
@@ -44,6 +45,15 @@ void RnaWorker::ShowExchange(uint64_t round, Clock::time_point begin) const {
     rules_.timeline->Span(Timeline::Track::kRounds, "exchange after round " + std::to_string(round),
                           begin, Clock::now(), {{"group", controller_}, {"run", rules_.run}},
                           rules_.row);
+  }
+}
+
+void RnaWorker::WarnOfNotFinite() const {
+  if (contributions_.not_finite() == 0) {
+    std::fprintf(stderr,
+                 "trepak: a gradient of %s is not finite; it is left out, and so are others like "
+                 "it. If they are many, lower the learning rate.\n",
+                 Me().c_str());
   }
 }
 

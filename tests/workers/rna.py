@@ -16,16 +16,8 @@ import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
 from trepak.ops.rna import rna_counters
-from trepak.tf_plugins.rounds import Rounds
 
 STEPS = 20
-
-
-class Waiting(trepak.RNA):
-    """Every step waits for a round of all ranks: bulk synchronous."""
-
-    def pace(self, distribution: Any) -> Rounds:
-        return Rounds(distribution, self._options(), waits=True)
 
 
 def batch(step: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -70,7 +62,7 @@ OPTIMIZERS = {
 def a_quorum_of_all_that_waits_is_bsp() -> None:
     for make in OPTIMIZERS.values():
         results = []
-        for sync in (trepak.BSP(), Waiting(quorum=hvd.size(), choices=hvd.size())):
+        for sync in (trepak.BSP(), trepak.RNA(quorum=hvd.size(), on_miss="wait")):
             keras.utils.set_random_seed(3)
             model = dense_model()
             optimizer = hvd.DistributedOptimizer(make(), sync=sync)
@@ -340,6 +332,7 @@ def gradients_that_are_not_finite_contribute_nothing() -> None:
     assert np.isfinite(variable.numpy()).all()
     counters = rna_counters(optimizer._trepak.pace.stream)
     assert counters.not_finite == (2 if hvd.rank() == 0 else 0)
+    assert optimizer._trepak.pace.rounds().not_finite == counters.not_finite  # StragglerMonitor's
     check_equal_on_all_ranks_of(variable)
 
 
@@ -366,6 +359,8 @@ def wrong_use_is_explained() -> None:
     other = hvd.DistributedOptimizer(
         keras.optimizers.SGD(1.0), sync=trepak.RNA(quorum=hvd.size() + 1)
     )
+    expect('on_miss must be "skip"', lambda: trepak.RNA(on_miss="later"))
+    expect('only "skip"', lambda: trepak.RNA(on_miss="wait", groups="auto"))
     expect("answers can't come from", lambda: other.apply([tf.ones(2)], [first]))
 
 
