@@ -85,6 +85,7 @@ class Case:
         groups: of ranks, for the arm that has them.
         epochs: of a training, if neither the target nor early stopping ends it.
         epoch_steps: of each rank on average, in an epoch.
+        decayed_epochs: the last ones, with a tenth of the learning rate.
         seeds: trainings by each way.
         records: what each step took is kept.
         snapshot_s: seconds after which rank 0's weights are kept, to be evaluated when the training
@@ -105,10 +106,15 @@ class Case:
     groups: Sequence[Sequence[int]] = ()
     epochs: int = 40
     epoch_steps: int = 48
+    decayed_epochs: int = 0
     seeds: int = 5
     records: bool = False
     snapshot_s: float | None = None
     to_the_end: bool = False
+
+    def rate_of(self, epoch: int, _: float = 0.0) -> float:
+        """Returns the learning rate of an epoch; Keras also gives the one before."""
+        return self.rate / 10 if epoch >= self.epochs - self.decayed_epochs else self.rate
 
     def step_ms(self) -> float:
         """Returns what a step takes where ranks wait: the slowest's, and the exposed exchange."""

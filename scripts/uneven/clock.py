@@ -67,8 +67,9 @@ class Snapshots(Clock):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Keeps the weights, if it is time."""
-        seconds = time.perf_counter() - self._began
-        if hvd.rank() == 0 and seconds >= self._every * (len(self._kept) + 1):
+        seconds = self.seconds + time.perf_counter() - self._began
+        latest = self._kept[-1][0] if self._kept else 0.0
+        if hvd.rank() == 0 and seconds >= latest + self._every:
             self._kept.append((seconds, self.model.get_weights()))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -161,7 +161,8 @@ class Worker:
         case = self._case
         if case.snapshot_s is not None:
             snapshots = Snapshots(case.snapshot_s)
-            training.fit(case.epoch_steps, case.epochs, snapshots, validates=False)
+            decay = keras.callbacks.LearningRateScheduler(case.rate_of)
+            training.fit(case.epoch_steps, case.epochs, decay, snapshots, validates=False)
             snapshots.evaluate(*self._task.test)
             return snapshots
         clock = Clock()
