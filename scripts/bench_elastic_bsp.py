@@ -21,7 +21,7 @@ SUMMARY = "time to an accuracy on ranks of different speeds: ElasticBSP, BSP, SS
 def plan(options: Options) -> list[Plan]:
     """Returns all jobs of the bench."""
     if options.quick:
-        case = dataclasses.replace(cases()[1], epoch_steps=40)
+        case = dataclasses.replace(cases()[1], epochs=1, decayed_epochs=0, epoch_steps=40)
         return [Plan(case, (HOROVOD, ELASTIC[0]), [0])]
     return [Plan(case, case.ways, range(case.seeds)) for case in cases()]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from trepak.scripts import bench_lab
 from trepak.scripts.lab import network, unevenness
-from trepak.scripts.lab.job import host_of, ranks_by_host
+from trepak.scripts.lab.job import entering, host_of, ranks_by_host
 from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 
 
@@ -57,6 +58,15 @@ def test_ranks_fill_the_hosts_evenly() -> None:
     assert {h: len(r) for h, r in ranks_by_host(lab, 6).items()} == dict(w0=2, w1=2, w2=1, w3=1)
     assert [host_of(lab, 6, rank) for rank in range(6)] == ["w0", "w0", "w1", "w1", "w2", "w3"]
     assert list(ranks_by_host(lab, 2)) == ["w0", "w1"]
+
+
+def test_an_agent_that_somebody_still_writes_can_be_called(tmp_path: Path) -> None:
+    """As a process does that another thread forks, until it executes its own program."""
+    agent = tmp_path / "ssh"
+    agent.write_text("#!/bin/sh\nexit 7\n")
+    agent.chmod(0o755)
+    with agent.open("a"):
+        assert subprocess.run(entering(agent), check=False).returncode == 7
 
 
 def read_uneven(**options: Any) -> unevenness.Uneven:

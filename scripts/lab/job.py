@@ -118,7 +118,7 @@ def run(lab: Lab, job: Job, on_line: Callable[[Line], Any], timeout: float | Non
             before, began = network.read_traffic(lab), time.monotonic()
             with IdleSeconds() as idle:
                 outcome = supervise(
-                    [str(agent), HEAD, shlex.join(_launcher(lab, job, agent))],
+                    [*entering(agent), HEAD, shlex.join(_launcher(lab, job, agent))],
                     env=_environment(lab, folder),
                     on_line=on_line,
                     timeout=timeout,
@@ -169,7 +169,7 @@ def start_in_host(
     folder = state.FOLDER / lab.name
     folder.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
-        [str(_write_agent(folder)), host, shlex.join(command)],
+        [*entering(_write_agent(folder)), host, shlex.join(command)],
         env=_environment(lab, folder),
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -202,6 +202,15 @@ def _write_agent(folder: Path) -> Path:
     new.chmod(0o755)
     new.replace(agent)
     return agent
+
+
+def entering(agent: Path) -> list[str]:
+    """Returns how to call the agent: by the shell, which only reads it.
+
+    The kernel refuses to execute a file that somebody has open for writing, and so has for a moment
+    a process that another thread forks while this one writes the agent.
+    """
+    return ["/bin/sh", str(agent)]
 
 
 def _launcher(lab: Lab, job: Job, agent: Path) -> list[str]:
