@@ -26,40 +26,43 @@ def _ranks(each: int) -> list[Uneven]:
 
 
 def cases() -> list[Case]:
-    """Returns all cases.
+    """Returns all cases: two networks on 4 ranks, and on 8 with half the batch.
 
-    The last of three epochs has a tenth of the learning rate, as the paper's last 100 of 300 have.
+    The last of two epochs has a tenth of the learning rate, as the paper's last 100 of 300 have. In
+    an epoch the fastest ranks take more steps than the longest lookahead.
 
     Of the parameters of "alexnet" 98% are Dense layers', and they take longer to exchange; those of
     "resnet" are 94% convolutions', as in the networks of these names.
     """
-    resnet = Case(
-        "resnet",
-        "textures",
+    alexnet = Case(
+        "alexnet",
+        "dense",
         _ranks(1),
-        exchange_ms=5,
-        parameters=66_140,
+        exchange_ms=10,
+        parameters=105_092,
         rate=0.02,
         batch=4,
         target=None,
         ways=ALL_WAYS,
-        target_accuracy=0.9,
-        epochs=3,
-        epoch_steps=128,
+        target_accuracy=0.7,
+        epochs=2,
+        epoch_steps=192,
         decayed_epochs=1,
         seeds=_TRIALS,
         records=True,
         snapshot_s=1.0,
     )
-    alexnet = dataclasses.replace(
-        resnet,
-        name="alexnet",
-        task="dense",
-        exchange_ms=10,
-        parameters=105_092,
+    resnet = dataclasses.replace(
+        alexnet,
+        name="resnet",
+        task="textures",
+        exchange_ms=5,
+        parameters=66_140,
+        rate=0.04,
         target_accuracy=0.8,
     )
-    eight = dataclasses.replace(
-        resnet, name="resnet on 8", ranks=_ranks(2), ways=(HOROVOD, ELASTIC[0]), batch=2
-    )
-    return [alexnet, resnet, eight]
+    return [alexnet, resnet, _on_eight(alexnet), _on_eight(resnet)]
+
+
+def _on_eight(case: Case) -> Case:
+    return dataclasses.replace(case, name=f"{case.name} on 8", ranks=_ranks(2), batch=2)

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from trepak.scripts.elastic_bsp_cases import LOOKAHEADS
 from trepak.scripts.uneven.cases import Case
 from trepak.scripts.uneven.trainings import Run
 from trepak.scripts.uneven.ways import elastic_bsp
 
 RUNS = "waiting, simulated with the intervals that were measured"
+LONG = "long trainings with these intervals, simulated"
 MANY = "workers with these intervals, simulated"
 
+_LONG = 10_000  # steps of each worker, on average
 _MANY = 10_000  # workers
 _STEPS = 30  # of each of them
-_LOOKAHEADS = (1, 15)  # the first one is bulk synchronous
 
 
 def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
@@ -70,38 +72,53 @@ def _waiting(run: Run, steps: int) -> float:
     )
 
 
+def of_long_trainings(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
+    """Returns what each lookahead makes of a training that no epoch ends, by the cases' ranks."""
+    found = []
+    for case, _ in measured:
+        if (known := _known(case, measured)) is not None:
+            steps = _LONG * len(known)
+            found += [_simulated(LONG, case, known, steps, ahead) for ahead in (1, *LOOKAHEADS)]
+    return found
+
+
 def of_many_workers(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
     """Returns what 10,000 workers wait, with the intervals of the first case's ranks."""
-    from trepak.horovod_ext.elastic_bsp import StepOptions
-    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate
-
-    case, runs = measured[0]
-    run = next((run for run in runs if run["way"] == elastic_bsp(15)), None)
-    if run is None:
+    case, _ = measured[0]
+    known = _known(case, measured)
+    if known is None:
         return []
-    known = intervals_of(run["ranks"][0]["recorded"])
     rng = np.random.default_rng(0)
     intervals = np.stack([rng.permutation(known[i % len(known)])[:64] for i in range(_MANY)])
-    found = []
-    for lookahead in _LOOKAHEADS:
-        began = time.perf_counter()
-        options = StepOptions("elastic_bsp", lookahead=lookahead)
-        simulated = simulate(intervals, options, _MANY * _STEPS)
-        waited = float(simulated.waiting.sum())
-        found.append(
-            {
-                "kind": MANY,
-                "case": case.name,
-                "workers": _MANY,
-                "lookahead": lookahead,
-                "steps": _MANY * _STEPS,
-                "seconds": simulated.seconds,
-                "waiting_share": waited / (simulated.seconds * _MANY),
-                "barriers": simulated.schedule.barriers,
-                "ms_to_plan": 1000
-                * simulated.schedule.planning
-                / max(1, simulated.schedule.barriers),
-                "s_to_simulate": time.perf_counter() - began,
-            }
-        )
-    return found
+    return [_simulated(MANY, case, intervals, _MANY * _STEPS, ahead) for ahead in (1, 15)]
+
+
+def _known(case: Case, measured: Sequence[tuple[Case, Sequence[Run]]]) -> Any:
+    """Returns the intervals of a case's ranks; None if it was not trained by ElasticBSP."""
+    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of
+
+    runs = next(runs for other, runs in measured if other is case)
+    run = next((run for run in runs if run["way"] == elastic_bsp(15)), None)
+    return None if run is None else intervals_of(run["ranks"][0]["recorded"])
+
+
+def _simulated(kind: str, case: Case, intervals: Any, steps: int, lookahead: int) -> dict[str, Any]:
+    """Returns one simulation as a row; a lookahead of 1 is bulk synchronous."""
+    from trepak.horovod_ext.elastic_bsp import StepOptions
+    from trepak.horovod_ext.elastic_bsp_simulation import simulate
+
+    began = time.perf_counter()
+    simulated = simulate(intervals, StepOptions("elastic_bsp", lookahead=lookahead), steps)
+    barriers = max(1, simulated.schedule.barriers)
+    return {
+        "kind": kind,
+        "case": case.name,
+        "workers": len(intervals),
+        "lookahead": lookahead,
+        "steps": steps,
+        "seconds": simulated.seconds,
+        "waiting_share": float(simulated.waiting.sum()) / (simulated.seconds * len(intervals)),
+        "steps_per_barrier": steps / len(intervals) / barriers,
+        "ms_to_plan": 1000 * simulated.schedule.planning / barriers,
+        "s_to_simulate": time.perf_counter() - began,
+    }

@@ -28,7 +28,7 @@ KILLED = [
     ("groups", 1),
     ("pairs", 1),
     ("barrier", 1),
-    pytest.param("superstep", 1, marks=LONGER),
+    ("superstep", 1),
     pytest.param("superstep", 0, marks=LONGER),
     pytest.param("rounds", 1, marks=LONGER),
     pytest.param("groups", 0, marks=LONGER),

@@ -192,7 +192,18 @@ def test_barriers_are_shown_on_all_ranks(tmp_path: Path) -> None:
         spans = [e for e in trace.read(tmp_path / f"rank-{rank}.json").events if e["ph"] == "X"]
         waits = [e for e in spans if e["tid"] == 4]
         barriers = {e["name"]: e for e in waits if "round" in e["args"]}
-        others = [e["name"] for e in waits if "round" not in e["args"]]
+        supersteps = [e for e in waits if "superstep" in e["args"]]
+        assert [e["name"] for e in supersteps] == [
+            f"superstep {e['args']['superstep']}" for e in supersteps
+        ]
+        # One ends where the wait at its barrier begins. (The first one, a step, may have ended
+        # before this rank has heard of it.)
+        ends = [trace._end(e) for e in supersteps]
+        later = [e["ts"] for e in barriers.values() if e["args"]["round"] > 2]
+        assert all(min(abs(begin - end) for end in ends) < 1_000 for begin in later)
+        others = [
+            e["name"] for e in waits if "round" not in e["args"] and "superstep" not in e["args"]
+        ]
         assert others[-1] == "wait for all to flush"
         assert set(others[:-1]) <= {"wait until all have fetched"}
         assert all(name == f"barrier {e['args']['round']}" for name, e in barriers.items())

@@ -105,12 +105,17 @@ Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
       fetching_.insert(grant.worker);
     }
   }
-  for (const ElasticBspScheduler::Grant& grant : orders.grants) {
+  return Tell(orders.grants, orders.barrier);
+}
+
+Status ElasticBspController::Tell(const std::vector<ElasticBspScheduler::Grant>& grants,
+                                  bool at_barrier) {
+  for (const ElasticBspScheduler::Grant& grant : grants) {
     Message message;
     message.header.kind = MessageKind::kGrant;
     message.header.key = static_cast<uint32_t>(scheduler_.superstep());
     message.header.round = grant.steps;
-    message.header.flags = orders.barrier ? kAtBarrier : 0;
+    message.header.flags = at_barrier ? kAtBarrier : 0;
     TREPAK_RETURN_IF_ERROR(Send(grant.worker, {}, std::move(message)));
   }
   return OkStatus();
@@ -125,6 +130,10 @@ Status ElasticBspController::Tick(Clock::time_point now) {
     TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Tick(seconds)));
   }
   TREPAK_RETURN_IF_ERROR(CheckWaiting(seconds));
+  if (seconds - told_waiting_ >= Seconds(options().deadline) / 4) {
+    told_waiting_ = seconds;
+    TREPAK_RETURN_IF_ERROR(Tell(scheduler_.Waiting(), false));
+  }
   if (draining_.empty()) {
     return OkStatus();
   }

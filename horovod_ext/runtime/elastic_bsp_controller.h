@@ -23,6 +23,9 @@ namespace trepak {
 // each says when it has, and pushes its next change when it hears that all have. Who does not say
 // so is taken out as one that does not end its step.
 //
+// Whoever waits is told again and again what it was granted, so that it knows that the others go
+// on: a superstep may be longer than the deadline, a step of it may not.
+//
 // Thread safety: as Endpoint says.
 class ElasticBspController : public LedController {
  public:
@@ -57,6 +60,8 @@ class ElasticBspController : public LedController {
   Status CheckFetching(double now);
   Status CheckWaiting(double now) const;
   Status Carry(const ElasticBspScheduler::Orders& orders);
+  // Tells workers how many steps they may have taken.
+  Status Tell(const std::vector<ElasticBspScheduler::Grant>& grants, bool at_barrier);
 
   double Now() const;
 
@@ -70,6 +75,7 @@ class ElasticBspController : public LedController {
   double fetching_since_ = 0;
   std::set<uint32_t> draining_;
   Clock::time_point first_drained_;
+  double told_waiting_ = 0;  // when those that wait heard last that this is here
 };
 
 }  // namespace trepak

@@ -130,8 +130,7 @@ ElasticBspScheduler::Orders ElasticBspScheduler::Tick(double now) {
   Orders orders;
   for (uint32_t number = 0; number < workers_.size() && waiting_ > 0; ++number) {
     const Worker& worker = workers_[number];
-    const double since = std::max(excused_, worker.has_gone_on ? worker.latest : first_end_);
-    if (IsIn(worker) && !worker.waits && now - since > patience(number)) {
+    if (IsIn(worker) && !worker.waits && now - Since(worker) > patience(number)) {
       orders.taken_out.push_back(number);
     }
   }
@@ -161,17 +160,28 @@ ElasticBspScheduler::Orders ElasticBspScheduler::TakeOut(uint32_t worker, double
   return orders;
 }
 
-std::vector<uint32_t> ElasticBspScheduler::Awaited(double now, double waited) const {
+std::vector<uint32_t> ElasticBspScheduler::Awaited(double now, double seconds) const {
   const bool some_wait = std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
-    return worker.waits && now - std::max(excused_, worker.waits_since) >= waited;
+    return worker.waits && now - std::max(excused_, worker.waits_since) >= seconds;
   });
   std::vector<uint32_t> awaited;
   for (uint32_t number = 0; some_wait && number < workers_.size(); ++number) {
-    if (IsIn(workers_[number]) && !workers_[number].waits) {
+    const Worker& worker = workers_[number];
+    if (IsIn(worker) && !worker.waits && now - Since(worker) >= seconds) {
       awaited.push_back(number);
     }
   }
   return awaited;
+}
+
+std::vector<ElasticBspScheduler::Grant> ElasticBspScheduler::Waiting() const {
+  std::vector<Grant> grants;
+  for (uint32_t number = 0; number < workers_.size(); ++number) {
+    if (workers_[number].waits) {
+      grants.push_back({number, workers_[number].granted});
+    }
+  }
+  return grants;
 }
 
 void ElasticBspScheduler::Proceed(double now, Orders* orders) {
@@ -272,8 +282,9 @@ void ElasticBspScheduler::GrantLead(double now, Orders* orders) {
     if (worker.active && worker.granted < steps) {
       worker.granted = steps;
       orders->grants.push_back({number, steps});
-      if (worker.taken < steps) {
+      if (worker.waits && worker.taken < steps) {
         StopWaiting(&worker, now);
+        worker.latest = now;  // what it has waited is no part of its step
       }
     }
   }

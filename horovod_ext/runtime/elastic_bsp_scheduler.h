@@ -4,6 +4,7 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_SCHEDULER_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_ELASTIC_BSP_SCHEDULER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -127,8 +128,11 @@ class ElasticBspScheduler {
   // Seconds after which one that is at a step does not answer; infinite if nobody knows.
   double patience(uint32_t worker) const;
 
-  // Those that others wait for, if `waited` seconds or more some do; else none.
-  std::vector<uint32_t> Awaited(double now, double waited) const;
+  // Those that others have waited for, and that have ended no step, for so many seconds or more.
+  std::vector<uint32_t> Awaited(double now, double seconds) const;
+
+  // What those that wait were granted.
+  std::vector<Grant> Waiting() const;
 
   uint64_t superstep() const { return superstep_; }  // that is under way, from 1 on
   bool is_waiting(uint32_t worker) const { return workers_[worker].waits; }
@@ -176,6 +180,10 @@ class ElasticBspScheduler {
   std::optional<int64_t> Slowest() const;
   void BeginToWait(Worker* worker, double now);
   void StopWaiting(Worker* worker, double now);
+  // When it began what it does, at the latest.
+  double Since(const Worker& worker) const {
+    return std::max(excused_, worker.has_gone_on ? worker.latest : first_end_);
+  }
 
   const Rules rules_;
   std::vector<Worker> workers_;

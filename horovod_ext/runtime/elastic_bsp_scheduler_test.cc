@@ -77,6 +77,24 @@ TEST(ElasticBspSchedulerTest, ABarrierIsWhereWaitingIsLeast) {
   EXPECT_NEAR(counters.error, 0.5 / 3, 1e-9);
 }
 
+TEST(ElasticBspSchedulerTest, WhoEndsStepsIsNotAwaitedTooLong) {
+  ElasticBspScheduler scheduler(Rules(2));
+  scheduler.Begin(0);
+  scheduler.End(0, 1, 0);
+  scheduler.End(1, 1, 0);
+  scheduler.End(0, 2, 0);  // 1 s a step
+  EXPECT_THAT(StepsOf(scheduler.End(1, 5, 0)), ElementsAre(6, 3)) << "4 steps, and one of 4 s";
+  scheduler.End(1, 9, 0);
+  EXPECT_THAT(scheduler.Waiting(), testing::SizeIs(1));
+  EXPECT_EQ(scheduler.Waiting()[0].worker, 1u);
+  EXPECT_EQ(scheduler.Waiting()[0].steps, 3u);
+  for (const double now : {13.0, 21.0, 29.0}) {  // slower than foreseen
+    scheduler.End(0, now, 0);
+    EXPECT_THAT(scheduler.Awaited(now + 9, 10), IsEmpty());
+  }
+  EXPECT_THAT(scheduler.Awaited(39, 10), ElementsAre(0)) << "now it has ended none for long";
+}
+
 TEST(ElasticBspSchedulerTest, OneIterationAheadIsBsp) {
   ElasticBspScheduler::Rules rules = Rules(2);
   rules.lookahead = 1;
@@ -160,6 +178,25 @@ TEST(ElasticBspSchedulerTest, SspBoundsTheLead) {
   EXPECT_FALSE(scheduler.is_waiting(0));
   EXPECT_DOUBLE_EQ(scheduler.counters().waiting, 4.0);
   EXPECT_THAT(scheduler.Pause(1, 8).grants, testing::SizeIs(1)) << "who has paused holds nobody up";
+}
+
+TEST(ElasticBspSchedulerTest, WhatOneWaitsWithSspIsNoPartOfItsStep) {
+  ElasticBspScheduler scheduler(Rules(3, Model::kSsp));
+  scheduler.Begin(0);
+  for (int step = 1; step <= 4; ++step) {
+    scheduler.End(0, 0.1 * step, 0);
+    scheduler.End(1, 0.5 * step, 0);
+  }
+  EXPECT_TRUE(scheduler.is_waiting(0) && scheduler.is_waiting(1)) << "for the third, slow one";
+  scheduler.End(2, 10, 0);
+  EXPECT_FALSE(scheduler.is_waiting(0) || scheduler.is_waiting(1));
+  scheduler.End(0, 10.1, 0);
+  EXPECT_TRUE(scheduler.is_waiting(0));
+  EXPECT_THAT(scheduler.Tick(10.2).taken_out, IsEmpty()) << "0.2 s into a step of 0.5 s";
+  scheduler.End(1, 10.5, 0);
+  for (const ElasticBspScheduler::Step& step : scheduler.recorded()) {
+    EXPECT_NEAR(step.computing, step.worker == 0 ? 0.1 : 0.5, 1e-9);
+  }
 }
 
 TEST(ElasticBspSchedulerTest, AspNeverWaits) {

@@ -106,6 +106,9 @@ void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t tot
   bool may_go_on = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != State::kExchanging) {
+      return;  // it has failed meanwhile
+    }
     const Clock::time_point now = Clock::now();
     communication_ += now - since_;
     counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
@@ -115,7 +118,10 @@ void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t tot
     ++counters_.steps;
     may_go_on = MayGoOn();
     since_ = now;
-    state_ = may_go_on ? State::kExchanging : State::kWaiting;
+    if (!may_go_on) {
+      state_ = State::kWaiting;
+      ShowSuperstep(now);
+    }
     sent = Send(controller_, {}, Stepped());
   }
   if (!sent.ok()) {
@@ -193,15 +199,18 @@ Status ElasticBspWorker::OnGrant(const Header& header) {
   bool fetches = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    const Clock::time_point now = heard_ = Clock::now();
     granted_ = header.round;
-    superstep_ = header.key;
+    if (superstep_ != header.key) {
+      superstep_ = header.key;
+      superstep_since_ = now;
+    }
     goes_on = state_ == State::kWaiting && MayGoOn();
     fetches = (header.flags & kAtBarrier) != 0;
     if (fetches && !goes_on) {
       return InternalError("the controller takes " + Me() + " to be at a barrier, where it is not");
     }
     if (goes_on) {
-      const Clock::time_point now = Clock::now();
       EndWaiting(fetches ? "barrier " + std::to_string(superstep_) : "wait for slower ranks",
                  fetches, now);
       since_ = now;
@@ -230,6 +239,9 @@ void ElasticBspWorker::Fetched(const Status& status, Payload values, uint64_t to
   Status sent;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != State::kFetching) {
+      return;  // it has failed meanwhile
+    }
     const Clock::time_point now = Clock::now();
     communication_ += now - since_;
     counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
@@ -274,6 +286,7 @@ void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
     if (status.ok()) {
       on_drained_ = std::exchange(callback, nullptr);
       since_ = Clock::now();
+      ShowSuperstep(since_);
       if (std::memcmp(values.data(), base_.data(), bytes()) != 0) {
         change = Change(values);
       }

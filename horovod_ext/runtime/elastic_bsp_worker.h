@@ -112,6 +112,8 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   Message Stepped();
   // Waiting has ended: counts it, and shows it under this name.
   void EndWaiting(const std::string& name, bool at_barrier, Clock::time_point end);
+  // Shows the superstep under way, which this rank has ended.
+  void ShowSuperstep(Clock::time_point end) const;
   std::string NotYet() const;
 
   const Rules rules_;
@@ -122,6 +124,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   // All guarded by mutex_.
   State state_ = State::kNone;
   Clock::time_point since_;  // of the state, or of the drain
+  Clock::time_point heard_;  // of the controller
   Payload values_;           // of the step under way: to push, and then to go on from
   uint64_t step_samples_ = 0;
   ValuesCallback on_stepped_;
@@ -132,6 +135,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   uint64_t steps_ = 0;
   uint64_t granted_ = 0;
   uint64_t superstep_ = 0;
+  Clock::time_point superstep_since_;
   uint64_t opened_ = 0;  // the last superstep whose parameters all have fetched
   bool is_gated_ = false;
   // Since the last step's end:

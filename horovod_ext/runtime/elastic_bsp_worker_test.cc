@@ -1,182 +1,25 @@
 #include "horovod_ext/runtime/elastic_bsp_worker.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <functional>
 #include <future>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "horovod_ext/runtime/elastic_bsp_controller.h"
-#include "horovod_ext/runtime/fake_network.h"
-#include "horovod_ext/runtime/fake_parameters.h"
+#include "horovod_ext/runtime/elastic_bsp_fake_job.h"
 
 namespace trepak {
 namespace {
 
 using Model = ElasticBspScheduler::Model;
 using std::chrono::milliseconds;
-using testing::HasSubstr;
-
-constexpr milliseconds kDeadline{20'000};
-
-struct Outcome {
-  Status status;
-  float value = 0;
-};
-
-// What one rank sees of the job's parameters: it may wait long for them.
-class HeldParameters : public GlobalParameters {
- public:
-  explicit HeldParameters(std::shared_ptr<GlobalParameters> all) : all_(std::move(all)) {}
-
-  void Hold() { held_ = true; }
-  void Release() {
-    held_ = false;
-    std::vector<Callback> callbacks;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      callbacks.swap(callbacks_);
-    }
-    for (Callback& callback : callbacks) {
-      all_->Fetch(std::move(callback));
-    }
-  }
-
-  void Assign(Payload values, Callback callback) override {
-    all_->Assign(std::move(values), std::move(callback));
-  }
-  void Change(Payload change, uint64_t samples, Callback callback) override {
-    all_->Change(std::move(change), samples, std::move(callback));
-  }
-  void Fetch(Callback callback) override {
-    if (!held_) {
-      all_->Fetch(std::move(callback));
-      return;
-    }
-    std::lock_guard<std::mutex> lock(mutex_);
-    callbacks_.push_back(std::move(callback));
-  }
-
- private:
-  const std::shared_ptr<GlobalParameters> all_;
-  std::atomic<bool> held_{false};
-  std::mutex mutex_;
-  std::vector<Callback> callbacks_;  // Guarded by mutex_.
-};
-
-// All ranks of a job in one process; parameters are one number.
-class Job {
- public:
-  Job(uint32_t size, ElasticBspScheduler::Rules rules, milliseconds deadline = kDeadline)
-      : size_(size) {
-    rules.workers = size;
-    ElasticBspWorker::Rules worker_rules;
-    worker_rules.elements = 1;
-    worker_rules.share = 1.0 / size;
-    std::vector<std::string> addresses;
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      auto errors = std::make_shared<ErrorLatch>();
-      const Endpoint::Options options{rank, size, deadline};
-      addresses.push_back("worker " + std::to_string(rank));
-      seen_.push_back(std::make_shared<HeldParameters>(parameters_));
-      workers_.push_back(
-          std::make_shared<ElasticBspWorker>(options, worker_rules, 0, seen_.back(), errors));
-      workers_.back()->Attach(network.Make(addresses.back(), workers_.back().get()));
-      if (rank == 0) {
-        controller_ = std::make_unique<ElasticBspController>(options, rules, errors);
-        controller_->Attach(network.Make("controller", controller_.get()));
-      }
-    }
-    for (auto& worker : workers_) {
-      EXPECT_TRUE(worker->Connect({"controller"}, {0}).ok());
-    }
-    EXPECT_TRUE(controller_->Connect(addresses, {0}).ok());
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      EXPECT_EQ(Fetch(rank).value, 0.0f);
-    }
-  }
-
-  ~Job() {
-    for (auto& worker : workers_) {
-      worker->Cancel(CancelledError("the test is over"));
-    }
-    controller_.reset();
-    workers_.clear();
-  }
-
-  std::future<Outcome> Step(uint32_t rank, float value, bool finite = true) {
-    auto promise = std::make_shared<std::promise<Outcome>>();
-    workers_[rank]->Step(Pack(value), 1, finite, Keep(promise));
-    return promise->get_future();
-  }
-
-  Outcome Fetch(uint32_t rank) {
-    auto promise = std::make_shared<std::promise<Outcome>>();
-    workers_[rank]->Fetch(Keep(promise));
-    return promise->get_future().get();
-  }
-
-  std::future<Status> Drain(uint32_t rank, float value) {
-    auto promise = std::make_shared<std::promise<Status>>();
-    workers_[rank]->Drain(Pack(value),
-                          [promise](const Status& status) { promise->set_value(status); });
-    return promise->get_future();
-  }
-
-  ElasticBspWorker& worker(uint32_t rank) { return *workers_[rank]; }
-  HeldParameters& seen_by(uint32_t rank) { return *seen_[rank]; }
-  const ElasticBspController& controller() const { return *controller_; }
-  uint32_t size() const { return size_; }
-
-  FakeNetwork network;  // outlives the ranks
-
- private:
-  static Payload Pack(float value) {
-    Payload values = Payload::Allocate(sizeof(value));
-    std::memcpy(values.mutable_data(), &value, sizeof(value));
-    return values;
-  }
-
-  static ElasticBspWorker::ValuesCallback Keep(std::shared_ptr<std::promise<Outcome>> promise) {
-    return [promise](const Status& status, const Payload& values) {
-      Outcome outcome{status, 0};
-      if (status.ok()) {
-        std::memcpy(&outcome.value, values.data(), sizeof(outcome.value));
-      }
-      promise->set_value(outcome);
-    };
-  }
-
-  const uint32_t size_;
-  const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>();
-  std::vector<std::shared_ptr<HeldParameters>> seen_;
-  std::vector<std::shared_ptr<ElasticBspWorker>> workers_;
-  std::unique_ptr<ElasticBspController> controller_;
-};
-
-template <typename T>
-bool IsReady(const std::future<T>& future, milliseconds patience = kDeadline) {
-  return future.wait_for(patience) == std::future_status::ready;
-}
-
-ElasticBspScheduler::Rules RulesOf(Model model, uint32_t lookahead = 15) {
-  ElasticBspScheduler::Rules rules;
-  rules.model = model;
-  rules.lookahead = lookahead;
-  rules.staleness = 1;
-  return rules;
-}
 
 TEST(ElasticBspWorkerTest, AtABarrierAllGetTheSumOfWhatAllHaveChanged) {
   Job job(2, RulesOf(Model::kElasticBsp, 1));
@@ -273,103 +116,6 @@ TEST(ElasticBspWorkerTest, WeightsThatWereSetCountAsAChange) {
   ASSERT_TRUE(IsReady(first) && IsReady(second));
   EXPECT_TRUE(first.get().ok() && second.get().ok());
   EXPECT_EQ(job.Fetch(0).value, 7.0f);
-}
-
-TEST(ElasticBspWorkerTest, ALostRankEndsWhatOthersWaitFor) {
-  Job job(3, RulesOf(Model::kElasticBsp));
-  std::future<Outcome> waiting = job.Step(0, 1);
-  std::future<Status> draining = job.Drain(1, 0);
-  job.network.Cut("worker 2");
-  ASSERT_TRUE(IsReady(waiting) && IsReady(draining));
-  EXPECT_THAT(waiting.get().status.ToString(), HasSubstr("rank 2"));
-  EXPECT_THAT(draining.get().ToString(), HasSubstr("rank 2"));
-}
-
-TEST(ElasticBspWorkerTest, RanksThatOthersWaitForTooLongAreNamed) {
-  for (const Model model : {Model::kElasticBsp, Model::kSsp}) {
-    Job job(3, RulesOf(model), milliseconds(200));
-    std::future<Outcome> waiting = job.Step(0, 1);
-    std::future<Outcome> other = job.Step(2, 1);
-    if (model == Model::kSsp) {  // they may take one step more than rank 1
-      ASSERT_TRUE(IsReady(waiting) && IsReady(other));
-      waiting = job.Step(0, 1);
-      other = job.Step(2, 1);
-    }
-    ASSERT_TRUE(IsReady(waiting));
-    EXPECT_THAT(waiting.get().status.ToString(), HasSubstr("for rank 1 to end a step"));
-  }
-}
-
-TEST(ElasticBspWorkerTest, RanksThatNeverDrainAreNamed) {
-  Job job(3, RulesOf(Model::kAsp), milliseconds(200));
-  std::future<Status> draining = job.Drain(1, 0);
-  ASSERT_TRUE(IsReady(draining));
-  EXPECT_THAT(draining.get().ToString(), HasSubstr("for rank 0, rank 2 to come to"));
-}
-
-TEST(ElasticBspWorkerTest, OthersGoOnWithoutARankThatDoesNotAnswer) {
-  ElasticBspScheduler::Rules rules = RulesOf(Model::kElasticBsp, 1);
-  rules.patience_seconds = 0.3;
-  rules.patience_factor = 1;
-  Job job(2, rules);
-  float value = 0;
-  for (int step = 0; step < 3; ++step) {
-    std::future<Outcome> first = job.Step(0, value + 1);
-    std::future<Outcome> second = job.Step(1, value + 1);
-    ASSERT_TRUE(IsReady(first) && IsReady(second));
-    value = first.get().value;
-  }
-  for (int step = 0; step < 3; ++step) {
-    std::future<Outcome> alone = job.Step(0, value + 1);
-    ASSERT_TRUE(IsReady(alone));
-    value = alone.get().value;
-  }
-  EXPECT_EQ(job.controller().counters().taken_out, 1u);
-  std::future<Outcome> back = job.Step(1, 4);  // it went on from 3
-  EXPECT_FALSE(IsReady(back, milliseconds(50)));
-  std::future<Outcome> other = job.Step(0, value);
-  ASSERT_TRUE(IsReady(back) && IsReady(other));
-  EXPECT_EQ(back.get().value, 5.0f) << "3, 1.5 by the other alone, and its half";
-  EXPECT_EQ(other.get().value, 5.0f);
-}
-
-TEST(ElasticBspWorkerTest, AtABarrierOthersGoOnWithoutWhoDoesNotFetch) {
-  ElasticBspScheduler::Rules rules = RulesOf(Model::kElasticBsp, 1);
-  rules.patience_seconds = 0.3;
-  rules.patience_factor = 1;
-  Job job(3, rules);
-  float value = 0;
-  const auto all_step = [&] {
-    std::vector<std::future<Outcome>> outcomes;
-    for (uint32_t rank = 0; rank < 3; ++rank) {
-      outcomes.push_back(job.Step(rank, value + 1));
-    }
-    return outcomes;
-  };
-  for (int step = 0; step < 3; ++step) {
-    for (std::future<Outcome>& outcome : all_step()) {
-      ASSERT_TRUE(IsReady(outcome));
-      value = outcome.get().value;
-    }
-  }
-  job.seen_by(2).Hold();
-  std::vector<std::future<Outcome>> held = all_step();
-  ASSERT_TRUE(IsReady(held[0]) && IsReady(held[1]));
-  std::future<Outcome> first = job.Step(0, held[0].get().value);
-  std::future<Outcome> second = job.Step(1, held[1].get().value);
-  EXPECT_FALSE(IsReady(first, milliseconds(100))) << "rank 2 is to get the same parameters";
-  ASSERT_TRUE(IsReady(first) && IsReady(second));
-  EXPECT_TRUE(first.get().status.ok() && second.get().status.ok());
-  EXPECT_EQ(job.controller().counters().taken_out, 1u);
-  job.seen_by(2).Release();
-  ASSERT_TRUE(IsReady(held[2]));
-  EXPECT_FLOAT_EQ(held[2].get().value, 4.0f);
-  std::future<Outcome> back = job.Step(2, 4.0f);  // waits for the next barrier
-  EXPECT_FALSE(IsReady(back, milliseconds(20)));
-  first = job.Step(0, 4.0f);
-  second = job.Step(1, 4.0f);
-  ASSERT_TRUE(IsReady(back) && IsReady(first) && IsReady(second));
-  EXPECT_TRUE(back.get().status.ok());
 }
 
 TEST(ElasticBspWorkerTest, WhoeverStallsAllGoOnAndNothingIsLost) {

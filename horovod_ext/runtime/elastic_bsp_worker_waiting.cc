@@ -28,7 +28,9 @@ Status ElasticBspWorker::Tick(Clock::time_point now) {
                             "together");
   }
   const auto patience = options().deadline + kOthersComplainFirst;
-  if (now - since_ < patience) {
+  // The controller tells those that wait for others' steps that these go on.
+  const Clock::time_point since = state_ == State::kWaiting ? std::max(since_, heard_) : since_;
+  if (now - since < patience) {
     return OkStatus();
   }
   return DeadlineExceededError("it waited " + std::to_string(patience.count() / 1000) + " s for " +
@@ -49,6 +51,15 @@ void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Cloc
   } else {
     rules_.timeline->Span(Timeline::Track::kRounds, name, since_, end, {{"steps", steps}},
                           rules_.row);
+  }
+}
+
+void ElasticBspWorker::ShowSuperstep(Clock::time_point end) const {
+  if (superstep_ != 0 && rules_.timeline->on()) {  // with SSP and ASP there are none
+    rules_.timeline->Span(
+        Timeline::Track::kRounds, "superstep " + std::to_string(superstep_), superstep_since_, end,
+        {{"superstep", static_cast<int64_t>(superstep_)}, {"steps", static_cast<int64_t>(steps_)}},
+        rules_.row);
   }
 }
 

@@ -19,12 +19,12 @@ EndTimes View(const std::vector<double>& values, size_t workers) {
 }
 
 TEST(ZipLineTest, PicksTheFirstOfTwoMinimaAsInFigure3) {
-  // Sets of three whose first and last are 1 apart end at 6 and at 10.
-  const std::vector<double> ends = {5, 9, 12, 5.5, 9.5, 14, 6, 10, 16};
+  // Neither is the first set that has all workers: these two end at 5.5 and at 9.
+  const std::vector<double> ends = {1, 4.5, 8, 2, 5, 8.5, 3, 5.5, 9};
   const Barrier barrier = ZipLine(View(ends, 3));
   EXPECT_EQ(barrier.waiting_time, 1.0);
-  EXPECT_EQ(barrier.barrier_time, 6.0);
-  EXPECT_THAT(barrier.iterations, ElementsAre(1, 1, 1));
+  EXPECT_EQ(barrier.barrier_time, 5.5);
+  EXPECT_THAT(barrier.iterations, ElementsAre(2, 2, 2));
 }
 
 TEST(ZipLineTest, ASetCountsWhenItHasAllWorkers) {
