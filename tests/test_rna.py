@@ -14,8 +14,9 @@ from trepak.horovod_ext import rna_groups
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
 def test_rounds(tmp_path: Path, np: int, gloo: bool) -> None:
-    job = run_job(["run.py", "rna", "adpsgd"], tmp_path, np=np, gloo=gloo)
-    for worker in ("rna", "adpsgd"):
+    workers = ("rna", "rna_epochs", "adpsgd")
+    job = run_job(["run.py", *workers], tmp_path, np=np, gloo=gloo)
+    for worker in workers:
         assert job.passed(worker) == [count_cases(worker)] * np, job.output[-6000:]
     assert job.output.count("a gradient of rank 0 is not finite") == 1, job.output[-6000:]
     assert job.code == 0, job.output[-6000:]

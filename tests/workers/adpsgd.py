@@ -13,8 +13,8 @@ from rna import (
     check_equal_on_all_ranks,
     check_that_nobody_waits,
     constant_trainer,
-    fit_in_global_epochs,
 )
+from rna_epochs import fit_in_global_epochs
 
 import trepak
 import trepak.keras as hvd

@@ -20,10 +20,10 @@ from rna import (
     check_that_nobody_waits,
     constant_trainer,
     expect,
-    fit_in_global_epochs,
     trainer,
     weights,
 )
+from rna_epochs import fit_in_global_epochs
 
 import trepak
 import trepak.keras as hvd

@@ -130,6 +130,27 @@ def each_contribution_counts_for_its_share() -> None:
 
 
 @case
+def schedules_go_on_by_the_share_of_ranks() -> Any:
+    """Not by rounds, of which there are more where some ranks are late."""
+    schedule = keras.optimizers.schedules.PolynomialDecay(1.0, 1000, 0.0)
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(schedule), sync=trepak.RNA(choices=hvd.size(), staleness=1000)
+    )
+    _, step = constant_trainer(optimizer, 1.0)
+    for _ in range(40 if hvd.rank() == 0 else 5):
+        step()
+        time.sleep(0.005)
+    optimizer.flush()
+    pace = optimizer._trepak.pace
+    counters = rna_counters(pace.stream)
+    contributed = exchange.gather(counters.contributed, "contributions")
+    progress = sum(contributed) / hvd.size()
+    assert progress < 0.9 * counters.rounds, "only some ranks have brought gradients"
+    np.testing.assert_allclose(float(pace._rate(optimizer)), 1 - int(progress + 1e-6) / 1000)
+    return [progress, counters.rounds]
+
+
+@case
 def who_misses_a_round_can_go_on_with_its_own_gradient() -> Any:
     rate, steps = 0.25, 20
     optimizer = hvd.DistributedOptimizer(
@@ -161,135 +182,6 @@ def eager_sgd_counts_every_gradient() -> None:
         optimizer.flush()
         total = sum((10 + 10 * rank) * (rank + 1.0) for rank in range(hvd.size()))
         np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
-
-
-def fit_in_global_epochs(
-    model: Any, optimizer: Any, more: Any = ()
-) -> tuple[list[int], list[float]]:
-    """Trains for three epochs, on ranks of uneven speed.
-
-    Returns:
-        By rank, the number of its steps; by epoch, the loss of validation.
-    """
-    model.compile(optimizer, loss="mse", jit_compile=False)
-    x, y = (np.concatenate(parts) for parts in zip(*(batch(i) for i in range(4)), strict=True))
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(32).batch(8)
-    steps = []
-
-    def pause(number: int, logs: Any) -> None:
-        steps.append(number)
-        time.sleep(0.01 + 0.02 * hvd.rank())
-
-    history = model.fit(
-        trepak.global_epochs(dataset, samples=400),
-        epochs=3,
-        validation_data=(x, y),
-        callbacks=[
-            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-            hvd.callbacks.MetricAverageCallback(),
-            keras.callbacks.LambdaCallback(on_train_batch_end=pause),
-            *more,
-        ],
-        verbose=0,
-    )
-    return exchange.gather(len(steps), "steps"), history.history["val_loss"]
-
-
-@case
-def epochs_are_of_all_ranks_together() -> Any:
-    keras.utils.set_random_seed(3)
-    model = dense_model()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.RNA(seed=4))
-    rounds: list[int] = []
-    look = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: rounds.append(int(optimizer.iterations))
-    )
-    monitor = trepak.callbacks.StragglerMonitor(every=1, verbose=int(hvd.rank() == 0))
-    steps, losses = fit_in_global_epochs(model, optimizer, [look, monitor])
-    check_equal_on_all_ranks(model)
-    reports = monitor.table.reports()
-    counters = rna_counters(optimizer._trepak.pace.stream)
-    mine = reports[hvd.rank()]
-    assert mine.rounds == counters.rounds == rounds[-1]
-    np.testing.assert_allclose(mine.null_share, 1 - counters.contributed / counters.rounds)
-    assert [one.contributors for one in reports] == [reports[0].contributors] * hvd.size()
-    shares = sum(1 - one.null_share for one in reports)
-    np.testing.assert_allclose(reports[0].contributors, shares, rtol=1e-6)
-    assert "brought" in monitor.table.verdict()
-    assert len(rounds) == 3
-    assert all(theirs == rounds for theirs in exchange.gather(rounds, "rounds")), rounds
-    assert losses[-1] < losses[0], losses
-    assert abs(sum(steps) - 3 * 400 / 8) <= 6 * hvd.size(), steps
-    return steps
-
-
-@case
-def a_warm_up_does_not_part_replicas() -> None:
-    keras.utils.set_random_seed(3)
-    model = dense_model()
-    optimizer = hvd.DistributedOptimizer(
-        keras.optimizers.SGD(0.01, momentum=0.9), sync=trepak.RNA(seed=4)
-    )
-    warm_up = hvd.callbacks.LearningRateWarmupCallback(0.01, warmup_epochs=2, steps_per_epoch=10)
-    fit_in_global_epochs(model, optimizer, [warm_up])
-    check_equal_on_all_ranks(model)
-
-
-@case
-def later_epochs_have_steps_of_their_own() -> Any:
-    keras.utils.set_random_seed(3)
-    model = dense_model()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.RNA(seed=4))
-    model.compile(optimizer, loss="mse", jit_compile=False)
-    dataset = tf.data.Dataset.from_tensor_slices(batch(0)).repeat().batch(8)
-    steps = [0, 0, 0]
-    epoch = -1
-
-    def begin(number: int, logs: Any) -> None:
-        nonlocal epoch
-        epoch = number
-
-    def pause(number: int, logs: Any) -> None:
-        steps[epoch] += 1
-        is_fast = hvd.rank() == epoch % 2  # another rank in each epoch
-        time.sleep(0.02 if is_fast else 0.1)
-
-    model.fit(
-        trepak.global_epochs(dataset, samples=480).prefetch(1),
-        epochs=3,
-        callbacks=[
-            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-            keras.callbacks.LambdaCallback(on_epoch_begin=begin, on_train_batch_end=pause),
-        ],
-        verbose=0,
-    )
-    by_rank = exchange.gather(steps, "steps")
-    for number in range(3):
-        fast, slow = by_rank[number % 2], by_rank[1 - number % 2]
-        assert fast[number] > 2 * slow[number], by_rank
-        assert abs(sum(one[number] for one in by_rank) - 480 / 8) <= 6 * hvd.size(), by_rank
-    return by_rank
-
-
-@case
-def metrics_count_what_was_trained_with() -> None:
-    """Batches of a size that is known beforehand, and an end of an epoch that is not."""
-    keras.utils.set_random_seed(3)
-    model = dense_model()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.RNA(seed=4))
-
-    def one(y_true: Any, y_pred: Any) -> Any:
-        return tf.cast(tf.abs(y_pred[:, 0]) >= 0, tf.float32)
-
-    model.compile(optimizer, loss="mse", metrics=[one], jit_compile=False)
-    dataset = tf.data.Dataset.from_tensor_slices(batch(0)).repeat().batch(8, drop_remainder=True)
-    history = model.fit(
-        trepak.global_epochs(dataset, samples=160),
-        epochs=2,
-        callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)],
-        verbose=0,
-    )
-    np.testing.assert_allclose(history.history["one"], 1.0)
 
 
 def check_that_nobody_waits(sync: Any) -> None:

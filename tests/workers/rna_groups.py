@@ -14,8 +14,8 @@ from rna import (
     check_that_nobody_waits,
     constant_trainer,
     expect,
-    fit_in_global_epochs,
 )
+from rna_epochs import fit_in_global_epochs
 
 import trepak
 import trepak.keras as hvd
