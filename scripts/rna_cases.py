@@ -1,7 +1,7 @@
 """What `trepak bench rna` trains, and how unevenly.
 
 Injected delays are ten times the thesis', so that one machine can keep up with all ranks. A step
-takes 350 ms on average in all cases but "mixed", "accuracy" and "even".
+takes 350 ms on average in all cases but "mixed", "transformer uneven", "accuracy" and "even".
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ def cases(size: int) -> list[Case]:
         _mixed(Case("mixed", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_WAYS)),
         Case("lstm", "videos", video, 100, 33_637, 0.04, 1, 1.6, ALL_WAYS),
         _sentences(size, 0.5),
+        dataclasses.replace(
+            _sentences(size, 0.5),
+            name="transformer uneven",  # in the thesis' heterogeneous cluster
+            ranks=[Uneven(low=_EVEN.low, high=_EVEN.high, sentences=True)] * size,
+        ),
         Case("vgg", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_WAYS),
         _mixed(Case("vgg mixed", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_WAYS, seeds=1)),
         *_to_the_end(size),

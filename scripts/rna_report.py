@@ -52,7 +52,7 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
         "seconds_to_loss": seconds_to(curve, case.target),
         "best_loss": min((loss for _, loss, _ in curve if math.isfinite(loss)), default=None),
         "accuracy": best_accuracy(curve),
-        "training_accuracy": ranks[0]["training_accuracy"],
+        "training_accuracy": training_accuracies_of(run)[-1],
         "epochs": len(curve),
         "stopped_early": ranks[0]["stopped_early"],
         "seconds": seconds,
@@ -80,6 +80,12 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
     }
 
 
+def training_accuracies_of(run: Run) -> list[float]:
+    """Returns the accuracies of a training's epochs; of those that are kept, the last one's."""
+    first = run["ranks"][0]
+    return list(first.get("training_accuracies", [first.get("training_accuracy")]))
+
+
 def curve_of(case: Case, run: Run) -> dict[str, Any]:
     """Returns one training's curve as a row."""
     return {
@@ -93,6 +99,7 @@ def curve_of(case: Case, run: Run) -> dict[str, Any]:
             (seconds, loss if math.isfinite(loss) else None, accuracy)
             for seconds, loss, accuracy in run["ranks"][0]["curve"]
         ],
+        "training_accuracies": training_accuracies_of(run),
     }
 
 

@@ -44,7 +44,7 @@ def run(
         "drained_s": 2.0,
         "figures": {"copied_s": 0.4},
         "stopped_early": stopped_early,
-        "training_accuracy": 0.95,
+        "training_accuracies": [0.3, 0.7, 0.9, 0.95],
         "own_ms": 5.0,
         "rounds": {} if way == HOROVOD else {"rounds": 50, "contributors": 150, "contributed": 40},
         "idle": 0.5,
@@ -147,7 +147,8 @@ def test_the_bench_is_planned_with_five_seeds() -> None:
     for name in ("transformer on 2", "transformer on 4", "vgg mixed"):
         assert seeds.pop(name) == 1
     assert seeds == dict.fromkeys(
-        ["resnet", "mixed", "lstm", "transformer", "vgg", "accuracy", "even"], 5
+        ["resnet", "mixed", "lstm", "transformer", "transformer uneven", "vgg", "accuracy", "even"],
+        5,
     )
     assert {HOROVOD, RNA, EAGER, ADPSGD} == set(plans[0].ways)
     quick = plan(Options(quick=True))

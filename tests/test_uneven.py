@@ -57,6 +57,15 @@ def test_a_sentence_takes_as_long_as_it_has_words(alone: None) -> None:
     np.testing.assert_allclose(hand.times, WORD_MS * given)
 
 
+def test_a_sentence_may_be_slowed_down_too(alone: None) -> None:
+    sentences = task("sentences")
+    plain, slowed = (
+        deal(case_of(name), sentences, seed=0).times
+        for name in ("transformer", "transformer uneven")
+    )
+    assert (slowed - plain).min() >= 0 and (slowed - plain).max() == pytest.approx(500, abs=5)
+
+
 def test_steps_take_what_was_drawn() -> None:
     times = np.array([30.0, 90.0, 20.0] * 2000)[: worker._DEALT]
     slowed = Slowed(times, own=10.0)
@@ -104,7 +113,7 @@ def test_the_clock_stands_still_while_a_model_is_evaluated(
         watch.on_epoch_end(epoch, logs)
     (first, *_), (second, loss, accuracy) = watch.losses
     assert 0.05 <= first <= 0.2 and 0.1 <= second < 0.3
-    assert (loss, accuracy, watch.training_accuracy) == (0.5, 0.9, 0.8)
+    assert (loss, accuracy, watch.training_accuracies) == (0.5, 0.9, [0.8, 0.8])
     assert 0 <= watch.shares()["idle"] <= 1
 
 

@@ -22,7 +22,8 @@ class Uneven:
         low: the least that comes on top, drawn uniformly.
         high: the most.
         videos: times of batches of videos instead (Figure 2.9b), in all.
-        sentences: times that are in proportion to a sentence's words instead, in all.
+        sentences: times that are in proportion to a sentence's words instead, before what comes on
+            top.
     """
 
     compute: float = 0.0
@@ -35,9 +36,12 @@ class Uneven:
         """Returns so many steps' times in ms, [count]."""
         if self.videos:
             return videos(rng, count)
-        if self.sentences:
-            return WORD_MS * words(rng, count)
-        return self.compute + rng.uniform(self.low, self.high, count)
+        computed = WORD_MS * words(rng, count) if self.sentences else self.compute
+        return computed + self.on_top(rng, count)
+
+    def on_top(self, rng: np.random.Generator, count: int) -> Times:
+        """Returns what comes on top of so many steps, in ms, [count]."""
+        return rng.uniform(self.low, self.high, count)
 
 
 # Figure 2.9b: 2,000 batches took 156 to 8,000 ms, 1,219 on average, with a deviation of 760.

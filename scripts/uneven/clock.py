@@ -25,7 +25,7 @@ class Clock(keras.callbacks.Callback):
         self.seconds = 0.0
         self.spans: list[tuple[float, float]] = []
         self._idle = self._stolen = 0.0
-        self.training_accuracy = 0.0  # of the latest epoch
+        self.training_accuracies: list[float] = []  # of the epochs
         self.losses: list[tuple[float, float, float]] = []  # seconds, loss, accuracy
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -49,7 +49,7 @@ class Clock(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Notes the held-out loss."""
         self.losses.append((self.seconds, logs["val_loss"], logs["val_accuracy"]))
-        self.training_accuracy = logs["accuracy"]
+        self.training_accuracies.append(logs["accuracy"])
 
 
 class Snapshots(Clock):
@@ -75,7 +75,7 @@ class Snapshots(Clock):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Stops: the callbacks before this one have applied what waited."""
         self.on_test_begin()
-        self.training_accuracy = logs["accuracy"]
+        self.training_accuracies.append(logs["accuracy"])
         if hvd.rank() == 0:
             self._kept.append((self.seconds, self.model.get_weights()))
 

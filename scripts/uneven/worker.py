@@ -54,7 +54,8 @@ def deal(case: Case, task_: Task, seed: int) -> Hand:
     order = np.concatenate([rng.permutation(mine) for _ in range(passes)])
     samples = order[: _DEALT * batch].reshape(_DEALT, batch)
     if case.ranks[rank].sentences and task_.words is not None:
-        return Hand(samples, WORD_MS * task_.words[samples].max(axis=1))
+        on_top = case.ranks[rank].on_top(rng, _DEALT)
+        return Hand(samples, WORD_MS * task_.words[samples].max(axis=1) + on_top)
     return Hand(samples, case.ranks[rank].draw(rng, _DEALT))
 
 
@@ -121,7 +122,8 @@ class Worker:
         """Trains once, from new weights; a collective call.
 
         Returns:
-            The curve (seconds of training, held-out loss and accuracy after each epoch), steps and
+            The curve (seconds of training, held-out loss and accuracy after each epoch), the
+            epochs' training accuracies, steps and
             the seconds that they were to take, seconds in which this rank computed (see
             `computed`), ms that the network itself takes per step, what the way has counted, shares
             of idle and stolen CPU; if the case says so, the seconds for which each step waited for
@@ -145,7 +147,7 @@ class Worker:
             "drawn_s": float(drawn.sum()),
             **computed(times, drawn, clock.spans),
             "stopped_early": early.stopped_epoch > 0,
-            "training_accuracy": clock.training_accuracy,
+            "training_accuracies": clock.training_accuracies,
             "own_ms": self.own,
             **_since(before, _counted(optimizer)),
             **clock.shares(),
