@@ -12,7 +12,7 @@ _Rows = Sequence[Mapping[str, Any]]
 
 
 def draw(report: Report, figure: Any) -> None:
-    """Draws accuracies over time (Figure 4), steps per second, and waiting."""
+    """Draws accuracies over time (Figure 4), steps per second, waiting; in the same colours."""
     curves = [row for row in report.rows if row["kind"] == CURVES]
     found = [row for row in report.rows if row["kind"] == WAYS]
     names = list(dict.fromkeys(row["case"] for row in curves))
@@ -55,5 +55,3 @@ def _bars(axes: Any, rows: _Rows, figure: str, title: str, colours: Mapping[str,
             axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
     axes.set_xticks(range(len(names)), names, fontsize="small")
     axes.set(title=title)
-    if rows:
-        axes.legend(fontsize="x-small")

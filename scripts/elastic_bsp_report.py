@@ -146,6 +146,7 @@ def ways_of(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]
                     "case": case["case"],
                     "way": way,
                     "seconds": _median(pairs, "seconds"),
+                    "seconds_to_accuracy": _median(pairs, "seconds_to_accuracy"),
                     "time_to_accuracy": statistics.median(_sooner(a, b) for a, b in pairs),
                     "steps_until_then": _median(pairs, "steps_to_accuracy"),
                     "steps_per_s": faster,

@@ -98,7 +98,7 @@ class Keeper:
         self.runs: list[Run] = []
         if earlier is not None and (compressed := earlier / f"{name}.gz").exists():
             self._add(json.loads(gzip.decompress(compressed.read_bytes())))
-        elif self._file is not None:
+        if self._file is not None:
             for file in (self._file, _under_way(self._file)):
                 self._add(json.loads(file.read_text()) if file.exists() else [])
 

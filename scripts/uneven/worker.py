@@ -153,7 +153,7 @@ class Worker:
             **clock.shares(),
         }
         if self._case.records:
-            outcome["synchronized"] = [one.done - one.ready for one in times]
+            outcome["synchronized"] = [round(one.done - one.ready, 6) for one in times]
             outcome["recorded"] = _recorded(optimizer)[recorded:]
         training.end()
         return outcome
@@ -255,7 +255,7 @@ def _recorded(optimizer: Any) -> list[list[float]]:
     pace = optimizer._trepak.pace
     if not isinstance(pace, ServedSteps) or pace.stream is None:
         return []
-    found: list[list[float]] = recorded_steps(pace.stream).tolist()
+    found: list[list[float]] = recorded_steps(pace.stream).round(6).tolist()  # microseconds
     return found
 
 
