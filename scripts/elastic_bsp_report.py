@@ -21,11 +21,13 @@ from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
 # Kinds of rows.
 CASES = "cases"
 WAYS = "medians of the trials"
+TARGETS = "gain in time to other accuracies, median of the trials"
 ORDERS = "who ends first (section V-B)"
 TRAININGS = "trainings"
 CURVES = "seconds, held-out loss and accuracy of what was kept"
 
 _DEFAULT = elastic_bsp(15)  # what the claims are about
+_OTHER_TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.84, 0.9, 0.95)
 
 Row = Mapping[str, Any]
 
@@ -198,6 +200,23 @@ def orders(found: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
+def by_target(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
+    """Returns gains in time to other accuracies than the targets: how much these matter."""
+    found = []
+    for case, runs in measured:
+        of = {(run["way"], run["seed"]): run["ranks"][0]["curve"] for run in runs}
+        for way in dict.fromkeys(way for way, _ in of if way != HOROVOD):
+            pairs = [(of[HOROVOD, s], of[way, s]) for w, s in of if w == way and (HOROVOD, s) in of]
+            row: dict[str, Any] = {"kind": TARGETS, "case": case.name, "way": way}
+            for accuracy in _OTHER_TARGETS:
+                times = [[seconds_until(curve, accuracy) for curve in pair] for pair in pairs]
+                reached = [a / b for a, b in times if math.isfinite(a) and math.isfinite(b)]
+                all_reached = reached and len(reached) == len(pairs)
+                row[f"to_{accuracy:g}"] = statistics.median(reached) if all_reached else None
+            found.append(row)
+    return found
+
+
 def claims_of(found: Sequence[Row], simulated: Sequence[Row]) -> dict[str, Claim]:
     """Returns what the bench claims: of all cases, the one that is worst for us."""
     of = {(row["case"], row["way"]): row for row in found}
@@ -261,6 +280,7 @@ def summarize(
         [
             *of_cases,
             *found,
+            *by_target(measured),
             *orders(found),
             *simulated,
             *simulations.of_long_trainings(measured),
