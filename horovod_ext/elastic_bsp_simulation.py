@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from trepak.ops.elastic_bsp import Simulated
 __all__ = ["Simulated", "intervals_of", "simulate"]
 
 
-def simulate(intervals: ArrayLike, options: StepOptions, steps: int) -> Simulated:
+def simulate(
+    intervals: ArrayLike, options: StepOptions, steps: int, epochs: Sequence[int] = ()
+) -> Simulated:
     """Simulates training, event by event; messages take no time but for what the intervals hold.
 
     Args:
@@ -22,6 +25,9 @@ def simulate(intervals: ArrayLike, options: StepOptions, steps: int) -> Simulate
             when they are used up; [ranks, steps].
         options: how far ranks may go.
         steps: of all ranks together, after which it ends.
+        epochs: steps of each epoch, of all ranks together: at its end all flush, which may take a
+            few steps more, and go on together; with that of the last one it ends, if it has not
+            before. Without any, no epoch ends.
 
     Raises:
         ValueError: times that are not positive, or no steps.
@@ -31,10 +37,16 @@ def simulate(intervals: ArrayLike, options: StepOptions, steps: int) -> Simulate
         raise ValueError(
             "intervals must be positive seconds of at least one step of each rank, [ranks, steps]."
         )
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}.")
+    if steps < 1 or any(epoch < 1 for epoch in epochs):
+        raise ValueError(f"steps must be at least 1, got {steps}, and in epochs {[*epochs]}.")
     return native.simulate(
-        times, options.model, options.lookahead, options.staleness, options.prediction, steps
+        times,
+        options.model,
+        options.lookahead,
+        options.staleness,
+        options.prediction,
+        steps,
+        np.cumsum(epochs, dtype=int).tolist(),
     )
 
 

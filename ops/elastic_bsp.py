@@ -254,7 +254,13 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    intervals: Any, model: str, lookahead: int, staleness: int, prediction: str, steps: int
+    intervals: Any,
+    model: str,
+    lookahead: int,
+    staleness: int,
+    prediction: str,
+    steps: int,
+    pauses: Sequence[int] = (),
 ) -> Simulated:
     """Runs the scheduler on given times, until all ranks together have taken so many steps.
 
@@ -266,6 +272,7 @@ def simulate(
         staleness: see `ElasticBspOptions`.
         prediction: see `ElasticBspOptions`.
         steps: of all ranks together.
+        pauses: after how many steps of all ranks together an epoch ends.
 
     Raises:
         tf.errors.InvalidArgumentError: there is no rank, or no step.
@@ -280,6 +287,7 @@ def simulate(
             staleness=staleness,
             prediction=prediction,
             steps=steps,
+            pauses=list(pauses),
         )
     return Simulated(
         float(made.seconds), made.waiting.numpy(), made.taken.numpy(), _schedule(made.counters)

@@ -56,6 +56,7 @@ REGISTER_OP("TrepakElasticBspSimulate")
     .Attr("staleness: int >= 0")
     .Attr("prediction: {'last', 'mean', 'exponential'}")
     .Attr("steps: int >= 1")
+    .Attr("pauses: list(int) = []")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       tensorflow::shape_inference::ShapeHandle intervals;
       TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &intervals));
@@ -66,7 +67,8 @@ REGISTER_OP("TrepakElasticBspSimulate")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Runs the scheduler on recorded times until all workers together have taken so many steps.
+Runs the scheduler on recorded times until all workers together have taken so many steps; they pause
+after the numbers of steps in `pauses`, see Simulate.
 
 intervals: [workers, steps], how long a worker's steps take, one after another and then again.
 waiting: [workers], seconds.
@@ -134,6 +136,9 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
   explicit ElasticBspSimulateOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, RulesFromAttributes(context, &rules_));
     OP_REQUIRES_OK(context, context->GetAttr("steps", &steps_));
+    std::vector<int64_t> pauses;
+    OP_REQUIRES_OK(context, context->GetAttr("pauses", &pauses));
+    pauses_.assign(pauses.begin(), pauses.end());
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
@@ -145,7 +150,7 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
     ElasticBspScheduler::Rules rules = rules_;
     rules.workers = static_cast<uint32_t>(workers);
     const Simulated simulated =
-        Simulate(rules, {matrix.data(), workers, recorded}, static_cast<uint64_t>(steps_));
+        Simulate(rules, {matrix.data(), workers, recorded}, static_cast<uint64_t>(steps_), pauses_);
     OutputScalar(context, 0, simulated.seconds);
     OutputVector<double>(context, 1, simulated.waiting);
     OutputVector<int64_t>(context, 2, simulated.steps);
@@ -155,6 +160,7 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
  private:
   ElasticBspScheduler::Rules rules_;
   int64_t steps_ = 0;
+  std::vector<uint64_t> pauses_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspCounters").Device(tensorflow::DEVICE_CPU),

@@ -33,10 +33,9 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
             if not run["way"].startswith("elastic-bsp"):
                 continue
             others = [other for other in runs if other["way"] == run["way"] and other is not run]
-            steps = sum(rank["steps"] for rank in run["ranks"])
             waited = run["ranks"][0]["figures"]["planned_waiting"]  # at barriers
-            simulated = _waiting(run, steps)
-            of_another = _waiting(others[0], steps) if others else None
+            simulated = _waiting(case, run)
+            of_another = _waiting(case, others[0]) if others else None
             found.append(
                 {
                     "kind": RUNS,
@@ -54,11 +53,11 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
     return found
 
 
-def _waiting(run: Run, steps: int) -> float:
-    """Returns the seconds that ranks wait in so many steps, once their intervals are known.
+def _waiting(case: Case, run: Run) -> float:
+    """Returns the seconds that ranks wait in a case's epochs, once their intervals are known.
 
-    A job's scheduler has learnt them in the steps that compile; the simulated one begins with two
-    supersteps of one step each, which are left out, and come before the first measured ones.
+    A job's scheduler has learnt them in the steps that compile; the simulated one begins with an
+    epoch of two supersteps of one step each, which is left out, and comes before the measured ones.
     """
     from trepak.horovod_ext.elastic_bsp import StepOptions
     from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate
@@ -66,8 +65,9 @@ def _waiting(run: Run, steps: int) -> float:
     intervals = np.roll(intervals_of(run["ranks"][0]["recorded"]), 2, axis=1)
     options = StepOptions("elastic_bsp", lookahead=int(run["way"].split()[1]))
     learning = 2 * len(intervals)
+    epochs = [learning] + [case.epoch_steps * len(intervals)] * case.epochs
     return float(
-        simulate(intervals, options, steps + learning).schedule.waiting
+        simulate(intervals, options, 2 * sum(epochs), epochs).schedule.waiting
         - simulate(intervals, options, learning).schedule.waiting
     )
 

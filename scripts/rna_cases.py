@@ -1,14 +1,14 @@
 """What `trepak bench rna` trains, and how unevenly.
 
 Injected delays are ten times the thesis', so that one machine can keep up with all ranks. A step
-takes 350 ms on average in all cases but "mixed", "transformer uneven", "accuracy" and "even".
+takes 350 ms on average in all cases but those with "mixed", "uneven", "accuracy" and "even".
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from trepak.scripts.uneven.cases import Case, Uneven
+from trepak.scripts.uneven.cases import STEP_MS, Case, Uneven
 from trepak.scripts.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
 ALL_WAYS = (HOROVOD, RNA, EAGER, ADPSGD)
@@ -19,7 +19,7 @@ _EVEN, _SLOW = Uneven(100, 0, 500), Uneven(100, 500, 1000)
 
 def cases(size: int) -> list[Case]:
     """Returns all cases for so many ranks."""
-    even, video = [_EVEN] * size, [Uneven(videos=True)] * size
+    even, video = [_EVEN] * size, [Uneven(videos=STEP_MS)] * size
     return [
         Case("resnet", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_WAYS),
         _mixed(Case("mixed", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_WAYS)),
@@ -49,13 +49,13 @@ def cases(size: int) -> list[Case]:
     ]
 
 
-def _mixed(case: Case) -> Case:
+def _mixed(case: Case, even: Uneven = _EVEN, slow: Uneven = _SLOW) -> Case:
     """Returns the case with half of the ranks slow, and with groups."""
     size = len(case.ranks)
     half = size // 2
     return dataclasses.replace(
         case,
-        ranks=[_EVEN] * half + [_SLOW] * (size - half),
+        ranks=[even] * half + [slow] * (size - half),
         ways=(*case.ways, GROUPED),
         groups=[[*range(half)], [*range(half, size)]],
     )
@@ -72,6 +72,30 @@ def _sentences(size: int, target: float | None = None) -> Case:
 
 def _to_the_end(size: int) -> list[Case]:
     """Returns the cases of accuracies, at half the time per step; an epoch is a pass of 8 ranks."""
-    ranks = [Uneven(50, 0, 250)] * size
-    case = Case("accuracy", "noisy", ranks, 50, 65_956, 0.1, 32, None, ALL_WAYS, epochs=200)
-    return [dataclasses.replace(case, epoch_steps=16, to_the_end=True)]
+    even, slow = Uneven(50, 0, 250), Uneven(50, 250, 500)
+    case = Case("accuracy", "noisy", [even] * size, 50, 65_956, 0.1, 32, None, ALL_WAYS, epochs=200)
+    resnet = dataclasses.replace(case, epoch_steps=16, to_the_end=True)
+    vgg = dataclasses.replace(
+        resnet,
+        name="accuracy vgg",
+        task="noisy dense",
+        exchange_ms=100,
+        parameters=105_092,
+        rate=0.05,
+        seeds=3,
+    )
+    lstm = dataclasses.replace(
+        resnet,
+        name="accuracy lstm",
+        task="noisy videos",
+        ranks=[Uneven(videos=STEP_MS / 2)] * size,
+        parameters=33_637,
+        seeds=3,
+    )
+    mixed = [
+        dataclasses.replace(
+            _mixed(one, even, slow), name=name, ways=(HOROVOD, GROUPED, EAGER, ADPSGD), seeds=1
+        )
+        for one, name in ((resnet, "accuracy mixed"), (vgg, "accuracy vgg mixed"))
+    ]
+    return [resnet, vgg, lstm, *mixed]

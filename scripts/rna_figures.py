@@ -21,7 +21,7 @@ _Rows = Sequence[Mapping[str, Any]]
 
 
 def draw(report: Report, figure: Any) -> None:
-    """Draws losses over time (Figure 5.4), gains (5.3, 5.5), throughput (5.6), probes (5.7)."""
+    """Draws losses and training accuracies over time (Figure 5.4), and Figures 5.3, 5.5 to 5.7."""
     curves = [row for row in report.rows if row["kind"] == CURVES and len(row["curve"]) > 2]
     names = list(dict.fromkeys(row["case"] for row in curves))
     rows = 1 + -(-len(names) // _COLUMNS)
@@ -29,7 +29,10 @@ def draw(report: Report, figure: Any) -> None:
     grid = figure.subplots(rows, _COLUMNS, squeeze=False)
     places = list(grid[:-1].flat)
     for axes, name in zip(places, names, strict=False):
-        _losses(axes, [row for row in curves if row["case"] == name], name)
+        of_case = [row for row in curves if row["case"] == name]
+        _losses(axes, of_case, name)
+        if not of_case[0]["target"]:  # trained until early stopping ends it
+            _training_accuracies(axes.twinx(), of_case)
     for axes in places[len(names) :]:
         axes.set_axis_off()
     gains = [row for row in report.rows if row["kind"] == GAINS and row["case"] in names]
@@ -51,6 +54,15 @@ def _losses(axes: Any, rows: _Rows, title: str) -> None:
     axes.set_yscale("log")
     axes.set(xlabel="seconds", ylabel="held-out loss", title=title)
     axes.legend(fontsize="x-small")
+
+
+def _training_accuracies(axes: Any, rows: _Rows) -> None:
+    for row in rows:
+        if len(row["training_accuracies"]) == len(row["curve"]):  # of some, the last one is kept
+            seconds = [point[0] for point in row["curve"]]
+            accuracies, colour = row["training_accuracies"], _COLOURS[row["way"]]
+            axes.plot(seconds, accuracies, color=colour, linewidth=0.5, linestyle=":")
+    axes.set(ylabel="training accuracy (dotted)", ylim=(0, 1.02))
 
 
 def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:

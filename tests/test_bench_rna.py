@@ -87,8 +87,16 @@ def test_claims_are_ratios_of_times() -> None:
     report = report_of(PACES, stopped_early=True)
     assert report.claims["rna.accuracy_gap"].value == 0.0
     ended = [row for row in report.rows if row["kind"] == rna_report.ACCURACIES]
-    assert [row["way"] for row in ended] == [HOROVOD, RNA, EAGER, ADPSGD]
+    ways = {
+        case: [row["way"] for row in ended if row["case"] == case]
+        for case in {row["case"] for row in ended}
+    }
+    assert ways["accuracy"] == ways["accuracy lstm"] == [HOROVOD, RNA, EAGER, ADPSGD]
+    assert set(ways["accuracy mixed"]) == {HOROVOD, GROUPED, EAGER, ADPSGD}
     assert {row["training_accuracy"] for row in ended} == {0.95}
+    thesis = {(row["case"], row["way"]): row["thesis_accuracy"] for row in ended}
+    assert thesis["accuracy vgg", RNA] == 0.922
+    assert thesis["accuracy mixed", GROUPED] is None
     assert claims["rna.probe_speedup"] > 1.5
     json.loads(report.to_json())
 
@@ -146,6 +154,8 @@ def test_the_bench_is_planned_with_five_seeds() -> None:
     seeds = {one.case.name: len(one.seeds) for one in plans}
     for name in ("transformer on 2", "transformer on 4", "vgg mixed"):
         assert seeds.pop(name) == 1
+    for name, trainings in (("vgg", 3), ("lstm", 3), ("mixed", 1), ("vgg mixed", 1)):
+        assert seeds.pop(f"accuracy {name}") == trainings
     assert seeds == dict.fromkeys(
         ["resnet", "mixed", "lstm", "transformer", "transformer uneven", "vgg", "accuracy", "even"],
         5,

@@ -64,6 +64,26 @@ def test_ten_thousand_workers_are_simulated_in_seconds() -> None:
     assert found.schedule.planning / found.schedule.barriers < 0.2
 
 
+def test_all_ranks_end_an_epoch_and_go_on_together() -> None:
+    options = StepOptions("elastic_bsp", lookahead=60)
+    epochs = [100, 300]
+    found = simulate(intervals(0.04), options, STEPS, epochs)
+    # Who is at a step when the epoch ends, ends it.
+    assert 400 <= found.steps.sum() <= 400 + len(epochs) * 3
+    # An epoch that ends with every step of all makes bulk synchronous training.
+    each = simulate(intervals(), options, STEPS, [4] * 20)
+    bulk = simulate(intervals(), StepOptions("elastic_bsp", lookahead=1), 80)
+    assert each.seconds == pytest.approx(bulk.seconds)
+    assert each.steps.tolist() == [20] * 4
+
+
+def test_an_epoch_that_has_ended_begins_no_step() -> None:
+    """4 steps have ended after 3 s, another ends at 5 s; then all go on: 8 after 7.5 s, 9 at 8."""
+    found = simulate([[1.0], [2.5]], StepOptions("asp"), 100, [4, 4])
+    assert found.steps.tolist() == [6, 3] and found.seconds == 8.0
+    assert found.schedule.waiting == 0.0  # a flush is no barrier
+
+
 def test_what_was_recorded_can_be_simulated() -> None:
     recorded = [[0, 1.0, 0.2, 0.1], [1, 1.1, 0.5, 0.1], [0, 1.4, 0.3, 0.1]]
     np.testing.assert_allclose(intervals_of(recorded), [[0.3, 0.4], [0.6, 0.6]])
@@ -82,3 +102,5 @@ def test_nothing_recorded_is_explained() -> None:
         intervals_of([[1, 1.0, 0.2, 0.1]])
     with pytest.raises(ValueError, match="steps must be at least 1"):
         simulate([[1.0]], StepOptions("asp"), 0)
+    with pytest.raises(ValueError, match="and in epochs"):
+        simulate([[1.0]], StepOptions("asp"), 1, [0])

@@ -150,7 +150,7 @@ def test_targets_are_met_between_epochs() -> None:
 
 
 def test_videos_take_as_long_as_in_the_thesis() -> None:
-    times = videos(np.random.default_rng(0), 200_000) * 1219 / 350
+    times = videos(np.random.default_rng(0), 350, 200_000) * 1219 / 350
     assert times.min() >= 156 and times.max() <= 8000
     assert times.mean() == pytest.approx(1219, rel=0.03)
     assert times.std() == pytest.approx(760, rel=0.06)

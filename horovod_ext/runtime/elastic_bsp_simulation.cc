@@ -1,5 +1,6 @@
 #include "horovod_ext/runtime/elastic_bsp_simulation.h"
 
+#include <algorithm>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -11,8 +12,10 @@ using Event = std::pair<double, uint32_t>;  // when a worker ends a step
 
 class Run {
  public:
-  Run(const ElasticBspScheduler::Rules& rules, const Intervals& intervals)
+  Run(const ElasticBspScheduler::Rules& rules, const Intervals& intervals,
+      const std::vector<uint64_t>& pauses)
       : intervals_(intervals),
+        pauses_(pauses),
         scheduler_(rules),
         granted_(rules.workers, 0),
         idle_since_(rules.workers, 0.0),
@@ -33,6 +36,7 @@ class Run {
       const ElasticBspScheduler::Orders orders = scheduler_.End(worker, now, 0);
       GoOn(worker, now);
       Carry(orders, now);
+      Pause(now);
     }
     simulated_.counters = scheduler_.counters();
     return std::move(simulated_);
@@ -48,14 +52,42 @@ class Run {
 
   void GoOn(uint32_t worker, double now) {
     const uint64_t step = simulated_.steps[worker];
-    if (idle_[worker] && step < granted_[worker]) {
-      simulated_.waiting[worker] += now - idle_since_[worker];
-      idle_[worker] = false;
+    if (!idle_[worker] || step >= granted_[worker]) {
+      return;
+    }
+    simulated_.waiting[worker] += now - idle_since_[worker];
+    idle_[worker] = false;
+    if (pauses_over_ < pauses_.size() && scheduler_.counters().steps >= pauses_[pauses_over_]) {
+      pausing_.push_back(worker);
+    } else {
       events_.emplace(now + intervals_.of(worker, step), worker);
     }
   }
 
+  // Has those pause that were to go on, after which others may be; begins anew after the last one.
+  void Pause(double now) {
+    while (!pausing_.empty()) {
+      const std::vector<uint32_t> pausing = std::exchange(pausing_, {});
+      for (const uint32_t worker : pausing) {
+        ++paused_;
+        Carry(scheduler_.Pause(worker, now), now);
+      }
+    }
+    if (paused_ == granted_.size()) {
+      paused_ = 0;
+      if (++pauses_over_ < pauses_.size()) {
+        std::fill(idle_.begin(), idle_.end(), true);
+        std::fill(idle_since_.begin(), idle_since_.end(), now);
+        Carry(scheduler_.Begin(now), now);
+      }
+    }
+  }
+
   const Intervals intervals_;
+  const std::vector<uint64_t> pauses_;
+  size_t pauses_over_ = 0;
+  std::vector<uint32_t> pausing_;  // were to go on, and are to pause instead
+  size_t paused_ = 0;              // workers
   ElasticBspScheduler scheduler_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<uint64_t> granted_;
@@ -67,8 +99,8 @@ class Run {
 }  // namespace
 
 Simulated Simulate(const ElasticBspScheduler::Rules& rules, const Intervals& intervals,
-                   uint64_t steps) {
-  return Run(rules, intervals).Go(steps);
+                   uint64_t steps, const std::vector<uint64_t>& pauses) {
+  return Run(rules, intervals, pauses).Go(steps);
 }
 
 }  // namespace trepak

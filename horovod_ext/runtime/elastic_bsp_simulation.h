@@ -31,9 +31,13 @@ struct Simulated {
 // Runs the scheduler that a real job runs until workers have taken `steps` together. Messages take
 // no time, but for what the intervals hold.
 //
+// `pauses`: after how many steps of all of them together workers pause, in rising order, as they do
+// at the end of an epoch: whoever has ended a step begins no other, and when all have paused, all
+// begin anew. With the last pause it ends, if it has not before.
+//
 // Thread safety: a function of its arguments alone.
 Simulated Simulate(const ElasticBspScheduler::Rules& rules, const Intervals& intervals,
-                   uint64_t steps);
+                   uint64_t steps, const std::vector<uint64_t>& pauses = {});
 
 }  // namespace trepak
 

@@ -21,7 +21,7 @@ class Uneven:
         compute: of every step.
         low: the least that comes on top, drawn uniformly.
         high: the most.
-        videos: times of batches of videos instead (Figure 2.9b), in all.
+        videos: ms that batches of videos take on average, instead (Figure 2.9b).
         sentences: times that are in proportion to a sentence's words instead, before what comes on
             top.
     """
@@ -29,13 +29,13 @@ class Uneven:
     compute: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    videos: bool = False
+    videos: float = 0.0
     sentences: bool = False
 
     def draw(self, rng: np.random.Generator, count: int) -> Times:
         """Returns so many steps' times in ms, [count]."""
         if self.videos:
-            return videos(rng, count)
+            return videos(rng, self.videos, count)
         computed = WORD_MS * words(rng, count) if self.sentences else self.compute
         return computed + self.on_top(rng, count)
 
@@ -46,17 +46,23 @@ class Uneven:
 
 # Figure 2.9b: 2,000 batches took 156 to 8,000 ms, 1,219 on average, with a deviation of 760.
 _SHORTEST, _LONGEST, _MEAN, _DEVIATION = 156.0, 8000.0, 1219.0, 760.0
-_STEP_MS = 350.0  # on average
+STEP_MS = 350.0  # on average, in most cases
 
 # The thesis does not say how long its sentences are; these are as uneven as its videos.
 MOST_WORDS, _MEAN_WORDS = 64, 16.0
-WORD_MS = _STEP_MS / _MEAN_WORDS
+WORD_MS = STEP_MS / _MEAN_WORDS
 
 
-def videos(rng: np.random.Generator, count: int) -> Times:
-    """Returns times of batches as in Figure 2.9b, scaled, in ms: log-normal between its bounds."""
+def videos(rng: np.random.Generator, mean: float, count: int) -> Times:
+    """Returns times of batches as in Figure 2.9b, in ms: log-normal between its bounds.
+
+    Args:
+        rng: draws them.
+        mean: ms, which the figure's mean is scaled to.
+        count: how many, [count].
+    """
     times = _lognormal(rng, _MEAN, count)
-    return _STEP_MS / _MEAN * np.clip(times, _SHORTEST, _LONGEST)
+    return mean / _MEAN * np.clip(times, _SHORTEST, _LONGEST)
 
 
 def words(rng: np.random.Generator, count: int) -> Times:

@@ -22,6 +22,7 @@ Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 _TRAIN, _TEST = 4096, 8192  # samples
 _CLASSES = 100
 _NOISE, _MORE_NOISE = 2.0, 3.0  # deviation, of a signal's
+_VIDEO_NOISE, _MORE_VIDEO_NOISE = 1.0, 2.0
 _SIDE, _CHANNELS = 12, 16  # of images
 _TILE, _TILE_CHANNELS, _LESS_NOISE = 4, 40, 1.5  # of textures
 _FRAMES, _FEATURES, _VIDEO_CLASSES = 12, 24, 101
@@ -55,9 +56,11 @@ def task(name: str) -> Task:
     tasks: dict[str, Callable[[], Task]] = {
         "residual": lambda: _residual(_NOISE),
         "noisy": lambda: _residual(_MORE_NOISE),  # at best 3 of 4 are recognized
-        "dense": _dense,
+        "dense": lambda: _dense(_NOISE),
+        "noisy dense": lambda: _dense(_MORE_NOISE),  # 4 of 7
         "textures": _textures,  # without a large dense layer
-        "videos": _videos,
+        "videos": lambda: _videos(_VIDEO_NOISE),
+        "noisy videos": lambda: _videos(_MORE_VIDEO_NOISE),  # half of them
         "sentences": _sentences,
     }
     return tasks[name]()
@@ -106,7 +109,7 @@ def _residual(noise: float) -> Task:
     return Task(*_seen_through_noise((_SIDE, _SIDE, 1), _CLASSES, noise), build)
 
 
-def _dense() -> Task:
+def _dense(noise: float) -> Task:
     def build() -> keras.Model:
         image = keras.Input((_SIDE, _SIDE, 1))
         x = layers.Conv2D(_CHANNELS, 3, strides=2, padding="same")(image)
@@ -115,7 +118,7 @@ def _dense() -> Task:
             x = layers.LayerNormalization()(layers.Dense(128, activation="tanh")(x))
         return keras.Model(image, layers.Dense(_CLASSES)(x))
 
-    return Task(*_seen_through_noise((_SIDE, _SIDE, 1), _CLASSES, _NOISE), build)
+    return Task(*_seen_through_noise((_SIDE, _SIDE, 1), _CLASSES, noise), build)
 
 
 def _textures() -> Task:
@@ -136,7 +139,7 @@ def _textures() -> Task:
     return Task(*_seen_through_noise(shape, _CLASSES, _LESS_NOISE, repeated), build)
 
 
-def _videos() -> Task:
+def _videos(noise: float) -> Task:
     def build() -> keras.Model:
         return keras.Sequential(
             [
@@ -148,7 +151,7 @@ def _videos() -> Task:
             ]
         )
 
-    return Task(*_seen_through_noise((_FRAMES, _FEATURES), _VIDEO_CLASSES, 1.0), build)
+    return Task(*_seen_through_noise((_FRAMES, _FEATURES), _VIDEO_CLASSES, noise), build)
 
 
 def _sentences() -> Task:
