@@ -33,7 +33,7 @@ format: setup ## Format the sources in place
 native-test: setup ## Test the native code: plain, and with the sanitizers
 	@scripts/check.sh native
 
-bench: setup ## Make every figure (BENCHES="bsp …" to choose), into build/bench
+bench: setup ## Make the figures of BENCHES="bsp …", into build/bench
 	@mkdir -p build/bench
 	@status=0; for name in $(BENCHES); do \
 	  $(BENCH) $$name --json build/bench/$$name.json || status=1; \

@@ -90,6 +90,7 @@ def _to_the_end(size: int) -> list[Case]:
         task="noisy videos",
         ranks=[Uneven(videos=STEP_MS / 2)] * size,
         parameters=33_637,
+        rate=0.05,
         seeds=3,
     )
     mixed = [

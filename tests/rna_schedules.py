@@ -83,7 +83,7 @@ class Gradient:
 
     Attributes:
         line: of the script.
-        version: rounds that the rank had read.
+        version: rounds with contributors that the rank had read.
         first: the least number of the round into which it should go; `last`: the greatest.
         taken: the round in which it is; None: in none.
     """
@@ -105,10 +105,6 @@ class Gradient:
             return number == self.taken
         return self.first <= number <= self.last
 
-    def is_stale(self, plan: Plan) -> bool:
-        """Tells whether it must be dropped, if only one round could have it."""
-        return self.finite and self.first - self.version > plan.staleness
-
 
 @dataclass
 class Round:
@@ -129,6 +125,15 @@ class Outcome:
     rounds: list[Round] = field(default_factory=list)
     seen: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))  # by rank
     counters: dict[int, list[int]] = field(default_factory=dict)
+
+    def version_before(self, number: int) -> int:
+        """Returns the version of the parameters that a round changes: null ones change none."""
+        return sum(one.contributors > 0 for one in self.rounds[:number])
+
+    def is_stale(self, gradient: Gradient, plan: Plan) -> bool:
+        """Tells whether a gradient must be dropped, if only one round could have it."""
+        rounds = self.version_before(gradient.first) - gradient.version
+        return gradient.finite and rounds > plan.staleness
 
     def read(self, rank: int, words: list[str]) -> None:
         """Takes a round that a rank has read."""
@@ -188,7 +193,7 @@ def replay(binary: Path, plan: Plan) -> tuple[Outcome, list[tuple[int, int]]]:
                 float(rate),
                 float(value),
                 finite=what == "write",
-                version=len(outcome.seen[rank]),
+                version=outcome.version_before(len(outcome.seen[rank])),
                 first=int(words[1]),
             )
             if plan.settles:

@@ -16,7 +16,8 @@ MOMENTS = {
     "groups": "in a push of parameters to the servers, or in the pull: every round has one",
     "pairs": "in an averaging of two replicas",
     "superstep": "in a superstep of ElasticBSP: it computes, or pushes a change",
-    "barrier": "while the others wait at a barrier of ElasticBSP",
+    "barrier": "while the others wait for it at a barrier of ElasticBSP",
+    "waiting": "waiting for another one at a barrier of ElasticBSP",
 }
 
 
@@ -28,6 +29,7 @@ KILLED = [
     ("groups", 1),
     ("pairs", 1),
     ("barrier", 1),
+    ("waiting", 1),
     ("superstep", 1),
     pytest.param("superstep", 0, marks=LONGER),
     pytest.param("rounds", 1, marks=LONGER),
@@ -46,7 +48,15 @@ def test_survivors_name_the_killed_rank(tmp_path: Path, way: str, rank: int) -> 
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("way", [pytest.param("quorum", marks=LONGER), "groups"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param("quorum", marks=LONGER),
+        "groups",
+        pytest.param("superstep", marks=LONGER),
+        pytest.param("barrier", marks=LONGER),
+    ],
+)
 def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
     code, output, seconds, _ = kill_one(tmp_path, gloo=False, loop=f"fit {way}", rank=1)
     assert code != 0

@@ -23,15 +23,15 @@ void RnaContributions::Add(Gradient gradient) {
   }
 }
 
-void RnaContributions::Expire(uint64_t round) {
-  while (!sums_.empty() && sums_.begin()->first + staleness_ < round) {
+void RnaContributions::Expire(uint64_t version) {
+  while (!sums_.empty() && sums_.begin()->first + staleness_ < version) {
     dropped_ += sums_.begin()->second.count;
     sums_.erase(sums_.begin());
   }
 }
 
-Contribution RnaContributions::Take(uint64_t round, void* gradient) {
-  Expire(round);
+Contribution RnaContributions::Take(uint64_t version, void* gradient) {
+  Expire(version);
   Contribution taken;
   taken.samples = std::exchange(samples_, 0);
   was_not_finite_ = false;
@@ -40,23 +40,23 @@ Contribution RnaContributions::Take(uint64_t round, void* gradient) {
     return taken;
   }
   const uint64_t oldest = sums_.begin()->first;
-  taken.staleness = round - oldest;
+  taken.staleness = version - oldest;
   taken.rate = rate_;
   // [t - (k - tau) + 1] in the thesis: k - tau is the oldest version t among them.
-  const auto weight_of = [&](uint64_t version) {
-    return combine_ == Combine::kSum ? 1.0 : static_cast<double>(version - oldest + 1);
+  const auto weight_of = [&](uint64_t newer) {
+    return combine_ == Combine::kSum ? 1.0 : static_cast<double>(newer - oldest + 1);
   };
   double total = 0.0;
-  for (const auto& [version, sum] : sums_) {
+  for (const auto& [of, sum] : sums_) {
     taken.gradients += sum.count;
-    total += weight_of(version) * sum.count;
+    total += weight_of(of) * sum.count;
   }
   if (combine_ == Combine::kSum) {
     total = 1.0;
   }
   bool first = true;
-  for (const auto& [version, sum] : sums_) {
-    const double factor = weight_of(version) / total;
+  for (const auto& [of, sum] : sums_) {
+    const double factor = weight_of(of) / total;
     if (std::exchange(first, false)) {
       Scale(type_, bytes_, factor, sum.gradients.data(), gradient);
     } else {

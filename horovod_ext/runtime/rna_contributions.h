@@ -16,7 +16,7 @@ namespace trepak {
 struct Contribution {
   uint32_t gradients = 0;  // that were combined; 0 is a null gradient
   uint64_t samples = 0;    // computed since the round before, those of dropped gradients included
-  uint64_t staleness = 0;  // the largest: rounds that had been applied since a gradient was begun
+  uint64_t staleness = 0;  // the largest: rounds with contributors since a gradient was begun
   double rate = 0;         // the learning rate of the latest gradient
 };
 
@@ -28,8 +28,8 @@ struct Gradient {
   double rate = 0;
 };
 
-// Rounds are counted from 0 on. Parameters of version t hold the rounds 0 to t - 1; a gradient that
-// was computed with them and goes into round k is k - t rounds stale.
+// Parameters have version 0 at first, and each round with contributors makes the next one. A
+// gradient that was computed with version t, and is to change version k, is k - t rounds stale.
 //
 // Thread safety: none, the owner locks.
 class RnaContributions {
@@ -48,15 +48,15 @@ class RnaContributions {
   // nothing.
   void Add(Gradient gradient);
 
-  // Drops what would be too stale in a round.
-  void Expire(uint64_t round);
+  // Drops what is too stale to change a version.
+  void Expire(uint64_t version);
 
   // Whether there is nothing to bring to a round, not even that a gradient was not finite.
   bool empty() const { return sums_.empty() && !was_not_finite_; }
 
-  // Combines everything for a round into `gradient`, of `bytes`, and forgets it; zeros if there is
-  // nothing.
-  Contribution Take(uint64_t round, void* gradient);
+  // Combines everything for a round that changes `version` into `gradient`, of `bytes`, and forgets
+  // it; zeros if there is nothing.
+  Contribution Take(uint64_t version, void* gradient);
 
   // Gradients that were too stale, and those that were not finite.
   uint64_t dropped() const { return dropped_; }

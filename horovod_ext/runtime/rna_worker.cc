@@ -77,7 +77,7 @@ Status RnaWorker::Write(Gradient gradient) {
   }
   written_ = now;
   limit_.reset();
-  gradient.version = read_;
+  gradient.version = read_version_;
   if (size == 0) {
     WarnOfNotFinite();
   }
@@ -91,7 +91,7 @@ Status RnaWorker::AnswerProbe() {
   if (!probe_ || taken_ < started_) {
     return OkStatus();
   }
-  contributions_.Expire(*probe_);
+  contributions_.Expire(NextVersion());
   if (rules_.aligned ? due_ <= *probe_ : contributions_.empty()) {
     return OkStatus();
   }
@@ -184,7 +184,7 @@ Status RnaWorker::TakePart(const Task& task) {
   Contribution mine;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    mine = contributions_.Take(task.round, buffer.mutable_data());
+    mine = contributions_.Take(ended_version_, buffer.mutable_data());
     ++taken_;
   }
   Put(&buffer, kContributors, mine.gradients == 0 ? 0.0 : 1.0);
@@ -201,6 +201,7 @@ Status RnaWorker::TakePart(const Task& task) {
   ShowRound(round, mine, begin);  // before anybody can know that it has ended
   std::lock_guard<std::mutex> lock(mutex_);
   ++ended_;
+  ended_version_ += round.contributors == 0 ? 0 : 1;
   ++counters_.rounds;
   counters_.contributed += mine.gradients == 0 ? 0 : 1;
   counters_.gradients += mine.gradients;
@@ -290,6 +291,7 @@ Status RnaWorker::Read(Round* round) {
   *round = std::move(rounds_.front());
   rounds_.pop_front();
   ++read_;
+  read_version_ += round->contributors == 0 ? 0 : 1;
   exchange_.Apply(round->number, round->samples);
   locked_since_ = Clock::now();
   locked_by_ = round->initiator;

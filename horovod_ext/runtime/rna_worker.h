@@ -171,6 +171,9 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   void ShowExchange(uint64_t round, Clock::time_point begin) const;
   // All require mutex_.
   size_t Finished() const;
+  // Of the parameters that the next round is to change; one that is under way is taken to change
+  // them too.
+  uint64_t NextVersion() const { return ended_version_ + (started_ - ended_); }
   bool MustWait() const;
   Status CheckParameters(const Payload& values) const;
   void Exchanged(uint64_t round, const Status& status, Payload values, uint64_t total);
@@ -202,7 +205,9 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   uint64_t started_ = 0;            // rounds
   uint64_t taken_ = 0;              // rounds that have this rank's contribution
   uint64_t ended_ = 0;              // rounds
+  uint64_t ended_version_ = 0;      // of the parameters after these
   uint64_t read_ = 0;               // rounds
+  uint64_t read_version_ = 0;       // of the parameters after these
   uint64_t due_ = 0;                // where steps are aligned: round of the next step
   std::deque<Round> rounds_;        // to be read
   std::optional<uint64_t> last_;    // all rounds before it are to end a drain

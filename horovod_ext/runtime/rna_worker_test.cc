@@ -178,6 +178,21 @@ TEST(RnaWorkerTest, GradientsThatAreNotFiniteDoNotHoldUpWhoWaits) {
   EXPECT_EQ(job.worker(1).counters().not_finite, 1u);
 }
 
+TEST(RnaWorkerTest, RoundsOfNullGradientsMakeNobodysGradientsStale) {
+  Job job(2, Rules(2, 1), 0);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(job.worker(0).Write({Payload(), 0, 4, 0.1}).ok());
+    EXPECT_EQ(job.Read(0).contributors, 0.0);
+  }
+  ASSERT_TRUE(job.Write(1, 3.0f).ok());  // computed with the parameters of before
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(job.Read(1).contributors, 0.0);
+  }
+  EXPECT_EQ(ValueOf(job.Read(1)), 3.0f);
+  EXPECT_EQ(job.worker(1).counters().dropped, 0u);
+  EXPECT_EQ(job.worker(1).counters().staleness, 0u);
+}
+
 TEST(RnaWorkerTest, AQuorumOfAllIsBulkSynchronous) {
   Job job(4, Rules(1, 4));
   for (int step = 0; step < 20; ++step) {

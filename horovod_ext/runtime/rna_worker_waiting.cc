@@ -96,7 +96,7 @@ void RnaWorker::Drain(Callback callback) {
       probe_.reset();
       bool has_gradients = false;
       if (taken_ == started_) {
-        contributions_.Expire(started_);
+        contributions_.Expire(NextVersion());
         has_gradients = !contributions_.empty();
       }
       status = Answer(MessageKind::kDrain, started_, has_gradients ? kHasGradients : 0);
