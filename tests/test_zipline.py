@@ -59,10 +59,20 @@ def test_grid_scan_may_miss_the_best() -> None:
 
 
 def test_the_first_of_two_minima_is_chosen_as_in_figure_3() -> None:
-    # Sets are 2, 2.5, 2, 1, 3, 3 and 1 apart: the fourth is as good as the last.
-    barrier = zipline([[1, 4.5, 8], [2, 5, 8.5], [3, 5.5, 9]])
-    assert (barrier.waiting_time, barrier.barrier_time) == (1.0, 5.5)
-    assert barrier.iterations.tolist() == [2, 2, 2]
+    """Three workers, four ends each: of ten sets the sixth and the tenth are the least apart."""
+    ends = [[2, 7, 14, 20], [3, 10, 15, 22], [6, 12, 18, 23]]
+    latest: dict[int, int] = {}
+    apart, last = [], []
+    for end, worker in sorted((end, worker) for worker, row in enumerate(ends) for end in row):
+        latest[worker] = end
+        if len(latest) == len(ends):
+            apart.append(end - min(latest.values()))
+            last.append(end)
+    least = [number for number, one in enumerate(apart, start=1) if one == min(apart)]
+    assert len(apart) == 10 and least == [6, 10]
+    barrier = zipline(ends)
+    assert (barrier.waiting_time, barrier.barrier_time) == (apart[5], last[5])
+    assert barrier.iterations.tolist() == [3, 3, 2]  # at 14, 15 and 12
 
 
 @settings(max_examples=200, deadline=None)
