@@ -14,38 +14,48 @@ struct End {
   uint32_t worker;
 };
 
-// All ends in the order of time (the paper's Ω), and of workers where times are equal. Kept as
-// numbers of values, since pages that are touched first take longer than the search.
+// Ends in the order of time (the paper's Ω), and of workers where times are equal. Kept as numbers
+// of values, since pages that are touched first take longer than the search.
 class InOrder {
  public:
-  explicit InOrder(const EndTimes& ends);
+  // Those that are not after `until`; there must be one.
+  InOrder(const EndTimes& ends, double until);
 
   size_t size() const { return order_.size(); }
   End operator[](size_t place) const {
     const uint32_t number = order_[place];
-    return {values_[number], number / iterations_};
+    return {values_[number], worker_of(number)};
   }
 
  private:
-  static constexpr size_t kEndsOfPart = 4;  // on average
+  static constexpr size_t kEndsOfPart = 2;  // on average
+
+  // number / iterations. A product takes a third of the time of a division of integers, and half an
+  // iteration is more than it can be wrong by.
+  uint32_t worker_of(uint32_t number) const {
+    return static_cast<uint32_t>((number + 0.5) * per_iteration_);
+  }
 
   const double* const values_;
-  const uint32_t iterations_;
+  const double per_iteration_;
   std::vector<uint32_t> order_;
 };
 
 // Ends spread over their time quite evenly, so each goes to the part of it that it is in, and parts
 // of more than one end are sorted: mostly linear, and O(Rn log Rn) at worst.
-InOrder::InOrder(const EndTimes& ends)
-    : values_(ends.values),
-      iterations_(static_cast<uint32_t>(ends.iterations)),
-      order_(ends.workers * ends.iterations) {
-  double first = values_[0];
-  double last = first;
+InOrder::InOrder(const EndTimes& ends, double until)
+    : values_(ends.values), per_iteration_(1.0 / static_cast<double>(ends.iterations)) {
+  double first = until;
+  double last = std::numeric_limits<double>::lowest();
+  std::vector<uint32_t> counts(ends.workers);  // by worker, of those that are taken
   for (size_t worker = 0; worker < ends.workers; ++worker) {
-    first = std::min(first, ends.of(worker)[0]);
-    last = std::max(last, ends.of(worker)[ends.iterations - 1]);
+    const double* const theirs = ends.of(worker);
+    const double* const after = std::upper_bound(theirs, theirs + ends.iterations, until);
+    counts[worker] = static_cast<uint32_t>(after - theirs);
+    first = std::min(first, theirs[0]);
+    last = after == theirs ? last : std::max(last, after[-1]);
   }
+  order_.resize(std::accumulate(counts.begin(), counts.end(), size_t{0}));
   const size_t parts = order_.size() / kEndsOfPart + 1;
   const double half = last / 2 - first / 2;  // of all the time; all of it might overflow
   const double parts_per_half = static_cast<double>(parts) / half;
@@ -53,63 +63,47 @@ InOrder::InOrder(const EndTimes& ends)
     const double place = (time / 2 - first / 2) * parts_per_half;
     return place < static_cast<double>(parts) ? static_cast<size_t>(place) : parts - 1;
   };
+  const auto for_each = [&](const auto& take) {
+    for (size_t worker = 0; worker < ends.workers; ++worker) {
+      const auto begin = static_cast<uint32_t>(worker * ends.iterations);
+      for (uint32_t number = begin; number < begin + counts[worker]; ++number) {
+        take(number);
+      }
+    }
+  };
   std::vector<uint32_t> places(parts + 1, 0);
-  for (size_t i = 0; i < order_.size(); ++i) {
-    ++places[part_of(values_[i]) + 1];
-  }
+  for_each([&](uint32_t number) { ++places[part_of(values_[number]) + 1]; });
   std::partial_sum(places.begin(), places.end(), places.begin());
-  for (uint32_t i = 0; i < order_.size(); ++i) {
-    order_[places[part_of(values_[i])]++] = i;  // a part's place becomes the next one's
-  }
+  for_each([&](uint32_t number) {
+    order_[places[part_of(values_[number])]++] = number;  // a part's place becomes the next one's
+  });
   uint32_t begin = 0;
   for (size_t part = 0; part < parts; ++part) {
-    std::sort(order_.begin() + begin, order_.begin() + places[part],
-              [values = values_](uint32_t a, uint32_t b) {
-                return values[a] < values[b] || (values[a] == values[b] && a < b);
-              });
+    if (places[part] - begin > 1) {
+      std::sort(order_.begin() + begin, order_.begin() + places[part],
+                [values = values_](uint32_t a, uint32_t b) {
+                  return values[a] < values[b] || (values[a] == values[b] && a < b);
+                });
+    }
     begin = places[part];
   }
 }
 
-// Workers in the order of their latest ends: a list, so that who ends again moves to its back at
-// once, and the front is who would wait longest.
-class LatestEnds {
- public:
-  explicit LatestEnds(size_t workers)
-      : root_(static_cast<uint32_t>(workers)),
-        links_(workers + 1, {root_, root_}),
-        times_(workers),
-        counts_(workers, 0) {}
-
-  void Add(const End& end) {
-    Link& mine = links_[end.worker];
-    if (counts_[end.worker]++ == 0) {
-      ++present_;
-    } else {
-      links_[mine.before].after = mine.after;
-      links_[mine.after].before = mine.before;
-    }
-    mine = {links_[root_].before, root_};
-    links_[mine.before].after = end.worker;
-    links_[root_].before = end.worker;
-    times_[end.worker] = end.time;
+// Returns a time after which no set is the best. The worker whose last end is the earliest, L, is
+// in a set with L or an earlier end, so one that ends at e has at least e - L to wait. When all
+// have come to their first end from L on, at C, there is one with C - L at most.
+double LastThatMayMatter(const EndTimes& ends) {
+  double earliest = std::numeric_limits<double>::infinity();
+  for (size_t worker = 0; worker < ends.workers; ++worker) {
+    earliest = std::min(earliest, ends.of(worker)[ends.iterations - 1]);
   }
-
-  bool has_all() const { return present_ == times_.size(); }
-  double earliest() const { return times_[links_[root_].after]; }
-
- private:
-  struct Link {
-    uint32_t before;
-    uint32_t after;
-  };
-
-  const uint32_t root_;
-  std::vector<Link> links_;
-  std::vector<double> times_;
-  std::vector<uint32_t> counts_;
-  size_t present_ = 0;
-};
+  double last = earliest;
+  for (size_t worker = 0; worker < ends.workers; ++worker) {
+    const double* const theirs = ends.of(worker);
+    last = std::max(last, *std::lower_bound(theirs, theirs + ends.iterations, earliest));
+  }
+  return last;
+}
 
 // Keeps the best of the combinations that it is shown: which iteration of each worker.
 class Best {
@@ -187,16 +181,23 @@ Status CheckEndTimes(const EndTimes& ends) {
 }
 
 Barrier ZipLine(const EndTimes& ends) {
-  const InOrder all(ends);
-  LatestEnds latest(ends.workers);
-  Barrier best;
-  best.waiting_time = std::numeric_limits<double>::infinity();
+  const InOrder all(ends, LastThatMayMatter(ends));
+  // The set is what a window over all ends has in it, since whoever ends again leaves it with its
+  // earlier end: the first one in it is the latest of its worker, and no other's is earlier.
+  std::vector<uint32_t> in_window(ends.workers, 0);  // ends, by worker
+  size_t present = 0;                                // workers
+  size_t first = 0;
   size_t until = 0;
+  Barrier best;
   for (size_t i = 0; i < all.size(); ++i) {
     const End end = all[i];
-    latest.Add(end);
-    if (latest.has_all() && end.time - latest.earliest() < best.waiting_time) {
-      best.waiting_time = end.time - latest.earliest();
+    present += in_window[end.worker]++ == 0 ? 1 : 0;
+    while (in_window[all[first].worker] > 1) {
+      --in_window[all[first++].worker];
+    }
+    const double waiting = end.time - all[first].time;
+    if (present == ends.workers && (until == 0 || waiting < best.waiting_time)) {
+      best.waiting_time = waiting;
       best.barrier_time = end.time;
       until = i + 1;
     }
@@ -209,7 +210,7 @@ Barrier ZipLine(const EndTimes& ends) {
 }
 
 Barrier ZipLineOfPaper(const EndTimes& ends) {
-  const InOrder all(ends);
+  const InOrder all(ends, std::numeric_limits<double>::infinity());
   std::vector<End> set;  // the paper's Z, in the order of time
   std::vector<End> chosen;
   double least = std::numeric_limits<double>::infinity();
@@ -221,7 +222,8 @@ Barrier ZipLineOfPaper(const EndTimes& ends) {
       set.erase(duplicate);
     }
     set.push_back(end);
-    if (set.size() == ends.workers && set.back().time - set.front().time < least) {
+    if (set.size() == ends.workers &&
+        (chosen.empty() || set.back().time - set.front().time < least)) {
       least = set.back().time - set.front().time;
       chosen = set;
     }

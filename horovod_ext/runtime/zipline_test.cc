@@ -52,6 +52,12 @@ TEST(ZipLineTest, EqualAndHugeTimesAreFine) {
   const std::vector<double> huge = {-kHuge, 0, 1, kHuge};
   EXPECT_EQ(ZipLine(View(huge, 2)).waiting_time, 1.0);
   EXPECT_EQ(ZipLine(View(huge, 2)).barrier_time, 1.0);
+  const std::vector<double> apart = {-kHuge, kHuge};  // by more than a double can say
+  for (const Barrier& barrier : {ZipLine(View(apart, 2)), ZipLineOfPaper(View(apart, 2)),
+                                 GridScan(View(apart, 2)), NaiveSearch(View(apart, 2))}) {
+    EXPECT_EQ(barrier.waiting_time, std::numeric_limits<double>::infinity());
+    EXPECT_THAT(barrier.iterations, ElementsAre(1, 1));
+  }
   constexpr double kTiny = std::numeric_limits<double>::denorm_min();
   const std::vector<double> tiny = {0, 4 * kTiny, kTiny, 9 * kTiny};
   EXPECT_EQ(ZipLine(View(tiny, 2)).waiting_time, kTiny);
