@@ -92,7 +92,10 @@ Status ElasticBspController::OnDrain(const Header& header) {
 
 Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
   for (const uint32_t rank : orders.taken_out) {
-    std::fprintf(stderr, "trepak: rank %u does not answer; the others go on without it.\n", rank);
+    std::fprintf(stderr,
+                 "trepak: rank %u does not answer, or waits for one that does not; others go on "
+                 "without it where they can.\n",
+                 rank);
   }
   for (const uint32_t rank : orders.back) {
     std::fprintf(stderr, "trepak: rank %u answers again, and soon takes part again.\n", rank);

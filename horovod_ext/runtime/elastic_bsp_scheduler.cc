@@ -191,6 +191,7 @@ void ElasticBspScheduler::Proceed(double now, Orders* orders) {
   }
   if (waiting_ == in_ && waiting_ > 0) {
     ++counters_.barriers;
+    counters_.predicted_waits += predicted_wait_;
     orders->barrier = true;
     BeginSuperstep(now, orders);
   }
@@ -241,6 +242,8 @@ void ElasticBspScheduler::Plan(double now, const std::vector<uint32_t>& members)
   const bool known = std::all_of(members.begin(), members.end(),
                                  [this](uint32_t number) { return workers_[number].measured; });
   std::vector<double> values;
+  values.reserve(known ? members.size() * rules_.lookahead : 0);
+  predicted_wait_ = 0;
   for (const uint32_t number : members) {
     Worker& worker = workers_[number];
     worker.interval = known ? worker.expected() : 0;
@@ -252,7 +255,7 @@ void ElasticBspScheduler::Plan(double now, const std::vector<uint32_t>& members)
   const EndTimes ends{values.data(), members.size(), rules_.lookahead};
   if (known && CheckEndTimes(ends).ok()) {
     const Barrier barrier = ZipLine(ends);
-    counters_.predicted_waits += barrier.waiting_time;
+    predicted_wait_ = barrier.waiting_time;
     for (size_t i = 0; i < members.size(); ++i) {
       workers_[members[i]].granted = workers_[members[i]].taken + barrier.iterations[i];
     }
@@ -279,7 +282,8 @@ void ElasticBspScheduler::GrantLead(double now, Orders* orders) {
     const uint64_t steps =
         on_and_on ? kForever
                   : static_cast<uint64_t>(worker.first + *slowest + rules_.staleness + 1);
-    if (worker.active && worker.granted < steps) {
+    // Who is out comes back as one that has kept up, whatever the others have done meanwhile.
+    if (worker.active && !worker.out && worker.granted < steps) {
       worker.granted = steps;
       orders->grants.push_back({number, steps});
       if (worker.waits && worker.taken < steps) {

@@ -97,7 +97,7 @@ class ElasticBspScheduler {
     uint64_t steps = 0;          // of all workers
     double waiting = 0;          // of all workers, at barriers
     double longest_waits = 0;    // of who came first, summed over barriers: the paper's d_Z
-    double predicted_waits = 0;  // what these were planned to be
+    double predicted_waits = 0;  // what these were planned to be, at barriers that were come to
     uint64_t predictions = 0;    // of ends of steps
     double error = 0;            // sum of how far off these were, in steps of that worker
     uint64_t taken_out = 0;
@@ -191,7 +191,8 @@ class ElasticBspScheduler {
   size_t waiting_ = 0;  // workers
   uint64_t superstep_ = 0;
   double superstep_began_ = 0;
-  double first_end_ = 0;  // of a step of any worker, since all began
+  double predicted_wait_ = 0;  // at the barrier that ends it
+  double first_end_ = 0;       // of a step of any worker, since all began
   double excused_ = 0;
   bool is_timed_ = false;  // the begin of this superstep is what workers' steps really began with
   Counters counters_;

@@ -204,6 +204,7 @@ Status ElasticBspWorker::OnGrant(const Header& header) {
     if (superstep_ != header.key) {
       superstep_ = header.key;
       superstep_since_ = now;
+      steps_before_superstep_ = steps_;
     }
     goes_on = state_ == State::kWaiting && MayGoOn();
     fetches = (header.flags & kAtBarrier) != 0;

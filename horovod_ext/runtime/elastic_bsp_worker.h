@@ -135,6 +135,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   uint64_t steps_ = 0;
   uint64_t granted_ = 0;
   uint64_t superstep_ = 0;
+  uint64_t steps_before_superstep_ = 0;
   Clock::time_point superstep_since_;
   uint64_t opened_ = 0;  // the last superstep whose parameters all have fetched
   bool is_gated_ = false;

@@ -55,7 +55,8 @@ void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Cloc
 }
 
 void ElasticBspWorker::ShowSuperstep(Clock::time_point end) const {
-  if (superstep_ != 0 && rules_.timeline->on()) {  // with SSP and ASP there are none
+  // With SSP and ASP there are none, and a pause may follow a pause.
+  if (superstep_ != 0 && steps_ > steps_before_superstep_ && rules_.timeline->on()) {
     rules_.timeline->Span(
         Timeline::Track::kRounds, "superstep " + std::to_string(superstep_), superstep_since_, end,
         {{"superstep", static_cast<int64_t>(superstep_)}, {"steps", static_cast<int64_t>(steps_)}},
@@ -66,6 +67,9 @@ void ElasticBspWorker::ShowSuperstep(Clock::time_point end) const {
 std::string ElasticBspWorker::NotYet() const {
   if (on_drained_) {
     return "all ranks to flush, as at the end of an epoch";
+  }
+  if (superstep_ == 0) {
+    return "slower ranks";  // with SSP
   }
   return state_ == State::kClosed
              ? "all ranks to fetch the parameters of barrier " + std::to_string(superstep_)
