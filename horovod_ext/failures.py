@@ -36,10 +36,10 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
         rank = str(basics.rank()) if basics.is_initialized() else "of unknown number"
         cause = str(message).strip().splitlines()[0].rstrip(".")
         said = (
-            f"rank {rank}: a collective failed: {cause}. Another rank has most likely died or "
-            "left: look for the first error in the other ranks' output. To survive this, run under "
-            "trepak.elastic.run; what can't be elastic (RNA and the like) goes on from the last "
-            "checkpoint."
+            f"rank {rank}: a collective failed: {cause}. If that is no reason, another rank has "
+            "most likely died or left: look for the first error in the other ranks' output. To "
+            "survive this, run under trepak.elastic.run; what can't be elastic (RNA and the like) "
+            "goes on from the last checkpoint."
         )
         super().__init__(node_def, op, said, *args)
 

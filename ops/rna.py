@@ -74,7 +74,7 @@ class RnaRound(NamedTuple):
     Attributes:
         gradients: the mean over the ranks that brought one, for each variable; after an exchange,
             the parameters to adopt.
-        share: of the group's ranks, that brought one; float32, [].
+        share: of the group's ranks, that brought one; float64, [].
         rate: the mean of their learning rates; float32, [].
         is_exchange: this is what came of an exchange with other groups; bool, [].
         exchanges: this rank is to exchange its parameters when it has applied this; bool, [].
@@ -98,11 +98,10 @@ class RnaCounters(NamedTuple):
         not_finite: gradients that were not finite.
         staleness: of the stalest gradient brought to each round, summed up; in rounds.
         contributors: ranks that brought a gradient, summed up over the rounds.
-        round_seconds: from a round's start to its end here, summed up.
         steps: of this rank, that were timed.
         step_seconds: of these, from one's end to the next one's, summed up.
-        copy_seconds: in which steps copied gradients to rounds and from them (Table 5.5); what the
-            thread that sums rounds copies meanwhile is not in it.
+        copy_seconds: in which steps copied gradients to rounds and from them, and combined them
+            (Table 5.5); what the thread that sums rounds copies meanwhile is not in it.
     """
 
     rounds: int
@@ -112,7 +111,6 @@ class RnaCounters(NamedTuple):
     not_finite: int
     staleness: int
     contributors: int
-    round_seconds: float
     steps: int
     step_seconds: float
     copy_seconds: float
@@ -279,5 +277,5 @@ def rna_counters(stream: int) -> RnaCounters:
 
     with tf.init_scope(), tf.device("CPU:0"):
         counted = load().trepak_rna_counters(stream=stream).numpy().tolist()
-    *counts, rounds, steps, step, copy = counted
-    return RnaCounters._make([*counts, 1e-9 * rounds, steps, 1e-9 * step, 1e-9 * copy])
+    *counts, step, copy = counted
+    return RnaCounters._make([*counts, 1e-9 * step, 1e-9 * copy])

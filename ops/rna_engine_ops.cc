@@ -69,7 +69,7 @@ REGISTER_OP("TrepakRnaCounters")
     .Output("counters: int64")
     .Attr("stream: int")
     .SetIsStateful()
-    .SetShapeFn(VectorOf<11>)
+    .SetShapeFn(VectorOf<10>)
     .Doc("Says what RNA has done on this rank; see RnaWorker::Counters, in its order.");
 
 // The library beside this one that drives Horovod's core; Python has loaded it, after Horovod.
@@ -147,9 +147,9 @@ class RnaCountersOp : public RnaOp {
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = engine().worker();
     const RnaWorker::Counters c = worker == nullptr ? RnaWorker::Counters{} : worker->counters();
-    OutputCounters(
-        context, {c.rounds, c.contributed, c.gradients, c.dropped, c.not_finite, c.staleness,
-                  c.contributors, c.nanoseconds, c.steps, c.step_nanoseconds, c.copy_nanoseconds});
+    OutputCounters(context,
+                   {c.rounds, c.contributed, c.gradients, c.dropped, c.not_finite, c.staleness,
+                    c.contributors, c.steps, c.step_nanoseconds, c.copy_nanoseconds});
   }
 };
 

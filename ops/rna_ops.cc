@@ -53,7 +53,7 @@ REGISTER_OP("TrepakRnaFinished")
 
 REGISTER_OP("TrepakRnaRead")
     .Output("gradients: num_gradients * T")
-    .Output("share: float")
+    .Output("share: double")
     .Output("rate: float")
     .Output("is_exchange: bool")
     .Output("exchanges: bool")
@@ -89,12 +89,12 @@ class RnaWriteOp : public RnaOp {
       char* const place = packed.Place(static_cast<size_t>(i), &values);
       finite &= CopyFinite(packed.type(), input.TotalBytes(), input.data(), place);
     }
-    worker->CountCopying(Endpoint::Clock::now() - begin);
     Gradient gradient;
     gradient.values = finite ? std::move(values) : Payload();
     gradient.samples = SampleBudget::Global().TakeDealt();
     gradient.rate = context->input(count).scalar<float>()();
     OP_REQUIRES_OK(context, ToFlowError(worker->Write(std::move(gradient))));
+    worker->CountCopying(Endpoint::Clock::now() - begin);
   }
 };
 
@@ -128,7 +128,7 @@ class RnaReadOp : public RnaOp {
     packed_.Output(round.sum, context);
     worker->CountCopying(Endpoint::Clock::now() - begin);
     const int beyond = static_cast<int>(packed_.count());
-    OutputScalar(context, beyond, static_cast<float>(round.contributors / worker->members()));
+    OutputScalar(context, beyond, round.contributors / worker->members());
     OutputScalar(context, beyond + 1, static_cast<float>(round.rate));
     OutputScalar(context, beyond + 2, round.is_exchange);
     OutputScalar(context, beyond + 3, round.exchanges);

@@ -57,9 +57,7 @@ class Replica(OwnSteps):
         super().__init__(distribution)
         self._seed = seed
 
-    def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-        if self.stream is None:
-            self._start(variables)
+    def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
         optimizer._apply_plainly(ready_grads, list(variables))
         native.add_change(self.stream, self._values())

@@ -74,7 +74,10 @@ class GroupedRounds(Rounds):
             return
         with tf.init_scope():
             native.bring_last_change(self.stream, self._values())
-            exchange.gather(None, "that all groups have brought what they changed")
+            # A schedule goes on as the job does, not as the group: by the share of all ranks.
+            progress = float(self._progress)
+            everyone = exchange.gather(progress, "that all groups have brought what they changed")
+            self._progress.assign(sum(everyone) / len(everyone))
             self._fetch(self.stream)
             if self._auto:
                 self._regroup(optimizer)
@@ -101,4 +104,4 @@ class GroupedRounds(Rounds):
         rna.regroup(self.stream, self._options, self._dtype, self._shapes(), groups)
         self._fetch(self.stream)
         # Groups have taken different numbers of rounds, and the members of one must be alike.
-        broadcast_variables([*optimizer.variables, self._progress], root_rank=0)
+        broadcast_variables(optimizer.variables, root_rank=0)

@@ -26,7 +26,7 @@ class LocalRounds(Rounds):
         missed = tf.logical_and(native.finished_rounds(self.stream) == 0, finite)
         alone = native.RnaRound(
             list(gradients),
-            share=tf.where(missed, 1.0 / basics.size(), 0.0),
+            share=tf.where(missed, tf.constant(1.0 / basics.size(), tf.float64), 0.0),
             rate=self._rate(optimizer),
             is_exchange=False,
             exchanges=False,

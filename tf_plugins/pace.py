@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import collectives
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.horovod_ext.variables import tf_variable
+from trepak.horovod_ext.variables import key, tf_variable
 from trepak.ops import sample_budget
 from trepak.tf_plugins.tracing import reject_xla
 
@@ -76,6 +76,15 @@ class Pace(abc.ABC):
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Ends a step of this rank's, one of several."""
 
+    @staticmethod
+    def _check_same(first: Sequence[Any], now: Sequence[Any]) -> None:
+        """Raises ValueError unless a step is for the variables that the first one was for."""
+        if [*map(key, now)] != [*map(key, first)]:
+            raise ValueError(
+                f"what ranks exchange is of the first step's {len(first)} variables; now there are "
+                f"gradients for {len(now)}, or for others. Give them an optimizer of their own."
+            )
+
     @abc.abstractmethod
     def rounds(self) -> RoundsOfRank:
         """Returns what this rank has brought so far."""
@@ -98,6 +107,25 @@ class OwnSteps(Pace):
         self.stream: Any = None  # by which native code knows it
         self._variables: list[Any] = []
         self._dtype: Any = None
+
+    def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Applies this rank's gradients, and shows what others have made of the variables.
+
+        Raises:
+            ValueError: other variables than in the first step.
+        """
+        if self.stream is None:
+            self._start(variables)
+        self._check_same(self._variables, variables)
+        self._exchange(optimizer, grads, variables)
+
+    @abc.abstractmethod
+    def _start(self, variables: Sequence[Any]) -> None:
+        """Starts native code, with these variables; a collective call."""
+
+    @abc.abstractmethod
+    def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Applies this rank's gradients, and exchanges what that has changed."""
 
     def _take(self, variables: Sequence[Any]) -> None:
         """Keeps the variables that native code has the values of, in one dtype for all."""

@@ -23,6 +23,8 @@ from trepak.tf_plugins.tracing import if_true, while_true
 if TYPE_CHECKING:
     from trepak.tf_plugins.distributed_optimizer import Distribution
 
+_ROUNDING = 1e-6  # of a step: six sixths are one
+
 
 class Rounds(Pace):
     """What one distributed optimizer has of the rounds."""
@@ -134,12 +136,7 @@ class Rounds(Pace):
                 self._progress = tf.Variable(
                     tf.cast(optimizer._iterations, tf.float64), trainable=False
                 )
-        elif [*map(key, summed)] != [*map(key, self._summed)]:
-            raise ValueError(
-                f"rounds sum the gradients of the first step's {len(self._summed)} variables; now "
-                f"there are gradients for {len(summed)}, or for others. Give them an optimizer of "
-                "their own."
-            )
+        self._check_same(self._summed, summed)
         dense = [tf.convert_to_tensor(grad) for grad in grads if grad is not None]
         return [tf.cast(grad, self._dtype) for grad in dense]
 
@@ -154,19 +151,21 @@ class Rounds(Pace):
         """
         rate = optimizer._learning_rate
         if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            return tf.cast(rate(tf.cast(tf.floor(self._progress), tf.int64)), tf.float32)
+            whole = tf.floor(self._progress + _ROUNDING)
+            return tf.cast(rate(tf.cast(whole, tf.int64)), tf.float32)
         return tf.cast(optimizer.learning_rate, tf.float32)
 
     def _apply_one(self, optimizer: Any) -> native.RnaRound:
         """Reads a round and applies it."""
         read = native.read_round(self.stream, self._dtype, self._shapes())
-        self._progress.assign_add(tf.cast(read.share, tf.float64))
+        self._progress.assign_add(read.share)
         self._apply(optimizer, read)
         return read
 
     def _apply(self, optimizer: Any, read: native.RnaRound) -> None:
         def apply() -> None:
-            with self._at_rate(read.rate * read.share if self._scales_rate else read.rate):
+            share = tf.cast(read.share, read.rate.dtype)
+            with self._at_rate(read.rate * share if self._scales_rate else read.rate):
                 optimizer._apply_plainly(self._means(read), self._variables)
 
         # Nobody contributes where the gradients of all that were ready are not finite.

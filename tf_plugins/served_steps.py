@@ -60,9 +60,7 @@ class ServedSteps(OwnSteps):
         super().__init__(distribution)
         self._options = options
 
-    def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-        if self.stream is None:
-            self._start(variables)
+    def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
         finite = _apply_if_finite(optimizer, ready_grads, list(variables))
         values = native.end_step(self.stream, self._values(), finite)

@@ -7,6 +7,21 @@
 
 namespace trepak {
 
+void Contribution::CombineInto(ElementType type, size_t bytes, void* gradient) {
+  if (parts.empty()) {
+    std::memset(gradient, 0, bytes);
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const void* const part = parts[i].gradients.data();
+    if (i == 0) {
+      Scale(type, bytes, parts[i].factor, part, gradient);
+    } else {
+      Accumulate(type, bytes, parts[i].factor, part, gradient);
+    }
+  }
+  parts.clear();
+}
+
 void RnaContributions::Add(Gradient gradient) {
   samples_ += gradient.samples;
   if (gradient.values.size() == 0) {
@@ -30,13 +45,12 @@ void RnaContributions::Expire(uint64_t version) {
   }
 }
 
-Contribution RnaContributions::Take(uint64_t version, void* gradient) {
+Contribution RnaContributions::Take(uint64_t version) {
   Expire(version);
   Contribution taken;
   taken.samples = std::exchange(samples_, 0);
   was_not_finite_ = false;
   if (sums_.empty()) {
-    std::memset(gradient, 0, bytes_);
     return taken;
   }
   const uint64_t oldest = sums_.begin()->first;
@@ -54,14 +68,8 @@ Contribution RnaContributions::Take(uint64_t version, void* gradient) {
   if (combine_ == Combine::kSum) {
     total = 1.0;
   }
-  bool first = true;
-  for (const auto& [of, sum] : sums_) {
-    const double factor = weight_of(of) / total;
-    if (std::exchange(first, false)) {
-      Scale(type_, bytes_, factor, sum.gradients.data(), gradient);
-    } else {
-      Accumulate(type_, bytes_, factor, sum.gradients.data(), gradient);
-    }
+  for (auto& [of, sum] : sums_) {
+    taken.parts.push_back({std::move(sum.gradients), weight_of(of) / total});
   }
   sums_.clear();
   return taken;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "horovod_ext/runtime/message.h"
 #include "horovod_ext/runtime/payload.h"
@@ -18,6 +19,15 @@ struct Contribution {
   uint64_t samples = 0;    // computed since the round before, those of dropped gradients included
   uint64_t staleness = 0;  // the largest: rounds with contributors since a gradient was begun
   double rate = 0;         // the learning rate of the latest gradient
+
+  struct Part {
+    Payload gradients;
+    double factor = 1;
+  };
+  std::vector<Part> parts;  // of which the gradient is the sum
+
+  // Writes that sum, and forgets its parts; zeros if there are none.
+  void CombineInto(ElementType type, size_t bytes, void* gradient);
 };
 
 // A step's gradient, and what belongs to it.
@@ -54,9 +64,8 @@ class RnaContributions {
   // Whether there is nothing to bring to a round, not even that a gradient was not finite.
   bool empty() const { return sums_.empty() && !was_not_finite_; }
 
-  // Combines everything for a round that changes `version` into `gradient`, of `bytes`, and forgets
-  // it; zeros if there is nothing.
-  Contribution Take(uint64_t version, void* gradient);
+  // Hands everything over that goes into a round which changes `version`, and forgets it.
+  Contribution Take(uint64_t version);
 
   // Gradients that were too stale, and those that were not finite.
   uint64_t dropped() const { return dropped_; }

@@ -31,7 +31,8 @@ struct Taken {
 Taken Take(RnaContributions* contributions, uint64_t round) {
   Taken taken;
   taken.values.assign(2, -1.0f);
-  taken.about = contributions->Take(round, taken.values.data());
+  taken.about = contributions->Take(round);
+  taken.about.CombineInto(ElementType::kFloat32, kBytes, taken.values.data());
   return taken;
 }
 
@@ -121,7 +122,7 @@ TEST(RnaContributionsTest, DoublesToo) {
     contributions.Add(std::move(gradient));
   }
   double taken = 0;
-  contributions.Take(1, &taken);
+  contributions.Take(1).CombineInto(ElementType::kFloat64, sizeof(double), &taken);
   EXPECT_DOUBLE_EQ(taken, 3.0);
 }
 

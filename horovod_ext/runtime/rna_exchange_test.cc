@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "horovod_ext/runtime/rna_fake_job.h"
@@ -200,8 +201,8 @@ class StoppedPush {
     workers_.clear();
   }
 
-  // Rank 2 starts a round; all apply it, and it begins to push. The next round is not to be read.
-  void Begin() {
+  // Rank 2 starts a round, and all apply it.
+  void Lock() {
     for (auto& worker : workers_) {
       worker->Fetch([](const Status& status, const Payload&) { EXPECT_TRUE(status.ok()); });
     }
@@ -209,7 +210,15 @@ class StoppedPush {
     for (uint32_t rank = 0; rank < kSize; ++rank) {
       EXPECT_EQ(ReadFrom(workers_[rank].get()).exchanges, rank == kInitiator);
     }
-    ASSERT_TRUE(workers_[kInitiator]->Exchange(Number(1)).ok());
+  }
+
+  // What it is to do then.
+  Status Exchange(float parameters) { return workers_[kInitiator]->Exchange(Number(parameters)); }
+
+  // It begins to push. The next round is not to be read.
+  void Begin() {
+    Lock();
+    ASSERT_TRUE(Exchange(1).ok());
     ASSERT_TRUE(workers_[0]->Write(GradientOf(1)).ok());
     const auto end = steady_clock::now() + kDeadline;
     for (auto& worker : workers_) {
@@ -275,6 +284,16 @@ TEST(RnaExchangeTest, WhoHangsInAPushIsNamedByWhoWaitsForIt) {
   EXPECT_GE(steady_clock::now() - begin, kShort + kForOthers);
   EXPECT_LE(steady_clock::now() - begun, kShort + kForOthers + milliseconds(3000));
   push.ExpectThatNobodyAdopts();
+}
+
+TEST(RnaExchangeTest, ParametersThatAreNotFiniteAreEverybodysError) {
+  StoppedPush push(kDeadline);
+  push.Lock();
+  EXPECT_FALSE(push.Exchange(std::numeric_limits<float>::quiet_NaN()).ok());
+  for (const uint32_t rank : {0u, 1u, 2u}) {
+    EXPECT_THAT(std::string(push.ErrorOf(rank).message()),
+                HasSubstr("rank 2's parameters are not finite any more: lower the learning rate"));
+  }
 }
 
 TEST(RnaExchangeTest, WhoIsKilledInAPushIsNamedBeforeTheDeadline) {

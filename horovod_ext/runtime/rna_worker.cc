@@ -184,9 +184,10 @@ Status RnaWorker::TakePart(const Task& task) {
   Contribution mine;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    mine = contributions_.Take(ended_version_, buffer.mutable_data());
+    mine = contributions_.Take(ended_version_);
     ++taken_;
   }
+  mine.CombineInto(rules_.type, bytes(), buffer.mutable_data());  // while steps write further ones
   Put(&buffer, kContributors, mine.gradients == 0 ? 0.0 : 1.0);
   PutSamples(&buffer, mine.samples);
   Put(&buffer, kRate, mine.rate);
@@ -207,7 +208,6 @@ Status RnaWorker::TakePart(const Task& task) {
   counters_.gradients += mine.gradients;
   counters_.staleness += mine.staleness;
   counters_.contributors += static_cast<uint64_t>(round.contributors);
-  counters_.nanoseconds += static_cast<uint64_t>((Clock::now() - begin).count());
   rounds_.push_back(std::move(round));
   return OkStatus();
 }

@@ -80,7 +80,6 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
     uint64_t not_finite = 0;
     uint64_t staleness = 0;     // sum over the contributed rounds
     uint64_t contributors = 0;  // sum over the rounds
-    uint64_t nanoseconds = 0;   // of rounds, from start to end
     uint64_t steps = 0;         // that were timed, from one write to the next
     uint64_t step_nanoseconds = 0;
     uint64_t copy_nanoseconds = 0;  // in which gradients were copied in and out
@@ -166,6 +165,8 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   Status TakePart(const Task& task);
   Status Adopt(const Task& task);
   Status Sum(const Payload& buffer);
+  // Fails, for all of the group, if parameters can't be exchanged.
+  Status CheckParameters(const Payload& values);
   // Show in the timeline, if that is on, what the thread has done since `begin`.
   void ShowRound(const Round& round, const Contribution& mine, Clock::time_point begin) const;
   void ShowExchange(uint64_t round, Clock::time_point begin) const;
@@ -175,7 +176,6 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   // them too.
   uint64_t NextVersion() const { return ended_version_ + (started_ - ended_); }
   bool MustWait() const;
-  Status CheckParameters(const Payload& values) const;
   void Exchanged(uint64_t round, const Status& status, Payload values, uint64_t total);
   std::string NotYet() const;
   Status CheckThatRoundsGoOn(Clock::time_point now);

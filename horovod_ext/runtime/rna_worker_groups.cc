@@ -9,12 +9,12 @@ namespace trepak {
 
 Status RnaWorker::Exchange(const Payload& values) {
   TREPAK_RETURN_IF_ERROR(error());
+  TREPAK_RETURN_IF_ERROR(CheckParameters(values));
   Payload change;
   uint64_t samples = 0;
   uint64_t round = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    TREPAK_RETURN_IF_ERROR(CheckParameters(values));
     if (!exchange_.locked()) {
       return FailedPreconditionError(Me() + " exchanges parameters after no round that says so");
     }
@@ -32,15 +32,19 @@ Status RnaWorker::Exchange(const Payload& values) {
   return OkStatus();
 }
 
-Status RnaWorker::CheckParameters(const Payload& values) const {
-  if (values.size() != bytes() || !exchange_.has_begun()) {
-    return FailedPreconditionError(Me() + " exchanges " + std::to_string(values.size()) +
-                                   " bytes of parameters, not " + std::to_string(bytes()) +
-                                   ", or before it has fetched any");
+Status RnaWorker::CheckParameters(const Payload& values) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (values.size() != bytes() || !exchange_.has_begun()) {
+      return FailedPreconditionError(Me() + " exchanges " + std::to_string(values.size()) +
+                                     " bytes of parameters, not " + std::to_string(bytes()) +
+                                     ", or before it has fetched any");
+    }
   }
   if (!AllFinite(rules_.type, values.size(), values.data())) {
-    return InvalidArgumentError(Me() + "'s parameters are not finite any more: lower the " +
-                                "learning rate, or clip gradients");
+    Fail(InvalidArgumentError(Me() + "'s parameters are not finite any more: lower the learning " +
+                              "rate, or clip gradients"));  // its group waits for what comes of it
+    return error();
   }
   return OkStatus();
 }
@@ -62,6 +66,9 @@ void RnaWorker::Exchanged(uint64_t round, const Status& status, Payload values, 
 
 void RnaWorker::BringLastChange(const Payload& values, Callback callback) {
   Status status = error();
+  if (status.ok()) {
+    status = CheckParameters(values);  // of all in the group, which have the same ones
+  }
   if (!status.ok() || !rules_.leads) {
     callback(status);
     return;
@@ -70,15 +77,8 @@ void RnaWorker::BringLastChange(const Payload& values, Callback callback) {
   uint64_t samples = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    status = CheckParameters(values);
-    if (status.ok()) {
-      change = exchange_.Change(values);
-      samples = exchange_.samples();
-    }
-  }
-  if (!status.ok()) {
-    callback(status);
-    return;
+    change = exchange_.Change(values);
+    samples = exchange_.samples();
   }
   global_->Change(std::move(change), samples,
                   [callback = std::move(callback)](const Status& outcome, const Payload&,

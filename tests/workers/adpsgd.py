@@ -13,6 +13,7 @@ from rna import (
     check_equal_on_all_ranks,
     check_that_nobody_waits,
     constant_trainer,
+    expect_the_same_variables_in_each_step,
 )
 from rna_epochs import fit_in_global_epochs
 
@@ -74,3 +75,8 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
 @case
 def nobody_waits_for_a_slow_rank() -> None:
     check_that_nobody_waits(trepak.ADPSGD())
+
+
+@case
+def wrong_use_is_explained() -> None:
+    expect_the_same_variables_in_each_step(trepak.ADPSGD())

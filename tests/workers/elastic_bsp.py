@@ -20,6 +20,7 @@ from rna import (
     check_that_nobody_waits,
     constant_trainer,
     expect,
+    expect_the_same_variables_in_each_step,
     trainer,
     weights,
 )
@@ -241,6 +242,7 @@ def parameters_travel_at_the_priorities_of_their_layers() -> None:
 
 @case
 def wrong_use_is_explained() -> None:
+    expect_the_same_variables_in_each_step(trepak.ASP())
     expect("lookahead must be at least 1", lambda: trepak.ElasticBSP(lookahead=0))
     expect("prediction must be one of last, mean", lambda: trepak.ElasticBSP(prediction="best"))
     expect("staleness must not be negative", lambda: trepak.SSP(staleness=-1))

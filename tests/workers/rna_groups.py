@@ -48,6 +48,25 @@ def groups_move_the_parameters_by_their_shares() -> Any:
 
 
 @case
+def schedules_go_on_by_the_share_of_all_ranks() -> Any:
+    """Not by that of the group's, of which one is faster."""
+    schedule = keras.optimizers.schedules.PolynomialDecay(1.0, 1000, 0.0)
+    sync = trepak.RNA(groups=GROUPS, period=2, staleness=1000)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(schedule), sync=sync)
+    _, step = constant_trainer(optimizer, 1.0)
+    for _ in range(2):
+        for _ in range(10 if hvd.rank() == 2 else 40):
+            step()
+            time.sleep(0.005)
+        optimizer.flush()
+        pace = optimizer._trepak.pace
+        contributed = exchange.gather(rna_counters(pace.stream).contributed, "contributions")
+        progress = sum(contributed) / hvd.size()
+        np.testing.assert_allclose(float(pace._rate(optimizer)), 1 - int(progress + 1e-9) / 1000)
+    return contributed
+
+
+@case
 def groups_train_together() -> Any:
     keras.utils.set_random_seed(3 + hvd.rank())  # they begin alike all the same
     model = dense_model()
