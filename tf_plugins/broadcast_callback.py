@@ -19,6 +19,7 @@ from trepak.tf_plugins.distributed_optimizer import (
 )
 from trepak.tf_plugins.epoch_limit import EpochLimit, in_lockstep
 from trepak.tf_plugins.state_average import average_state
+from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -75,7 +76,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """Copies the weights and agrees on the steps."""
         self._state_is_averaged = False
         self._first_epoch = self._in_training = True
-        self._check_optimizer()
+        self._check_model()
         if self._is_complete():
             self._broadcast()
         flush(self.model)  # weights that were set since the last steps are those of all ranks now
@@ -99,11 +100,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._average()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Checks that all ranks have ended their training."""
-        flush(self.model)
+        """Checks that all ranks have ended their training, and applies what waits."""
         self._in_training = False
-        if not self._first_epoch:
+        if not self._first_epoch:  # before a flush, which would wait for those that go on
             self._check_that_all_go_on(False)
+        flush(self.model)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes that the state moves again."""
@@ -127,13 +128,23 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     def _goes_at_own_pace(self) -> bool:
         return bool(paces(self.model))
 
-    def _check_optimizer(self) -> None:
+    def _check_model(self) -> None:
         optimizers = optimizers_of(self.model)
         if basics.size() > 1 and optimizers and not any(map(is_distributed, optimizers)):
             warnings.warn(
                 "the model's optimizer is not distributed: every rank trains for itself. Wrap it: "
                 "model.compile(optimizer=hvd.DistributedOptimizer(optimizer), …).",
                 stacklevel=2,
+            )
+        layers = self.model._flatten_layers(include_self=False)
+        together = [one for one in layers if isinstance(one, SyncBatchNormalization)]
+        training = [one.name for one in together if one.trainable]
+        if basics.size() > 1 and training and self._goes_at_own_pace():
+            raise ValueError(
+                f"layer {training[0]} normalizes the batches of all ranks together, so each step "
+                "waits for all of them, which ranks that go at their own pace don't: use "
+                "keras.layers.BatchNormalization (its statistics are averaged at the ends of "
+                "epochs), or sync=trepak.BSP()."
             )
 
     def _is_complete(self) -> bool:
@@ -195,9 +206,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         return True
 
     def _average(self) -> None:
-        flush(
-            self.model
-        )  # before any exchange: ranks that still train may need this one's gradients
+        # Before any exchange: ranks that still train may need this one's gradients.
+        flush(self.model)
         if not self._state_is_averaged:
             local = [v for v in self.model.weights if key(v) in self._local]
             average_state(self.model, local_variables=local)

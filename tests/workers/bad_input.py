@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -148,19 +149,40 @@ def a_gradient_that_only_one_rank_has() -> Any:
 
 @case
 def one_rank_ends_its_training_alone() -> Any:
-    model = features.small_model(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-
     class Stop(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             self.model.stop_training = hvd.rank() == 1 and epoch == 1
 
     x, y = features.some_data(16)
-    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Stop()]
+    messages = []
+    for sync in (trepak.BSP(), trepak.RNA(), trepak.ADPSGD()):
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=sync)
+        model = features.small_model(optimizer)
+        callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Stop()]
+        fit = functools.partial(model.fit, x, y, epochs=5, verbose=0, callbacks=callbacks)
+        messages.append(
+            fails(
+                RuntimeError,
+                fit,
+                "rank 1 has ended its training while rank 0 goes on",
+                "MetricAverageCallback",
+            )
+        )
+    return messages
+
+
+@case
+def batches_normalized_together_by_ranks_that_do_not_wait() -> Any:
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.RNA())
+    layers = [hvd.SyncBatchNormalization(name="together"), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    model.compile(optimizer, loss="mse", jit_compile=False)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
     return fails(
-        RuntimeError,
-        lambda: model.fit(x, y, epochs=5, verbose=0, callbacks=callbacks),
-        "rank 1 has ended its training while rank 0 goes on",
-        "MetricAverageCallback",
+        ValueError,
+        lambda: fit(model, callbacks=callbacks),
+        "layer together",
+        "keras.layers.BatchNormalization",
     )
 
 
