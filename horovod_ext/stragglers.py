@@ -47,6 +47,8 @@ class RankReport:
         prediction_error: of the rank that plans barriers: how far off the ends of steps were that
             it has foreseen, on average, in steps.
         not_finite: gradients that were left out, as they were not finite.
+        taken_out: of the rank that plans barriers: how often one did not answer, and others went
+            on without it.
     """
 
     rank: int
@@ -65,6 +67,7 @@ class RankReport:
     exchanged_seconds: float = 0.0
     prediction_error: float = 0.0
     not_finite: int = 0
+    taken_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class RoundsOfRank:
         exchanged_seconds: in which it exchanged parameters with them.
         prediction_error: see `RankReport`.
         not_finite: gradients that were left out.
+        taken_out: see `RankReport`.
     """
 
     rounds: int
@@ -92,6 +96,7 @@ class RoundsOfRank:
     exchanged_seconds: float = 0.0
     prediction_error: float = 0.0
     not_finite: int = 0
+    taken_out: int = 0
 
     def since(self, before: RoundsOfRank) -> RoundsOfRank:
         """Returns what has come after an earlier time; the error is that of all predictions."""
@@ -193,6 +198,7 @@ class StragglerTable:
                     exchanged_seconds=mine.exchanged_seconds,
                     prediction_error=mine.prediction_error,
                     not_finite=mine.not_finite,
+                    taken_out=mine.taken_out,
                 )
             )
         return found
@@ -216,6 +222,10 @@ class StragglerTable:
             longest = max(reports, key=lambda report: report.waited_seconds)
             error = max(report.prediction_error for report in reports)
             foreseen = f" Ends of steps were foreseen to {error:.2g} of a step." if error else ""
+            times = sum(report.taken_out for report in reports)
+            if times:
+                foreseen += " Times that others went on without a rank, as it did not answer: "
+                foreseen += f"{times}."
             met = f"The ranks met at {longest.rounds} barriers. " if longest.rounds else ""
             return (
                 f"{met}Rank {longest.rank} on "

@@ -16,7 +16,7 @@ import pytest
 from conftest import WORKERS
 from test_lab import needs_lab, trepak
 
-from trepak.horovod_ext.stragglers import StragglerTable
+from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
 from trepak.scripts import top
 from trepak.scripts.lab import state
 from trepak.scripts.lab.topology import Lab, parse_rate
@@ -46,6 +46,17 @@ def test_table_tells_who_waited_for_whom() -> None:
     assert [r.last_share for r in table.reports()] == [0.0, 0.5, 0.5]
     assert table.total_seconds == pytest.approx(0.16 + 0.31)
     assert "too few" in table.verdict()
+
+
+def test_verdict_tells_of_ranks_that_did_not_answer() -> None:
+    for times, words in ((0, "."), (2, "as it did not answer: 2.")):
+        planner = RoundsOfRank(7, 7, 14, 0, 0, 0.5, 0.1, prediction_error=0.2, taken_out=times)
+        other = RoundsOfRank(7, 7, 14, 0, 0, 1.5, 0.1)
+        table = StragglerTable(["a", "b"])
+        table.add_at_own_pace([30, 30], [3.0, 3.0], [0.1, 0.1], [planner, other])
+        assert table.verdict().startswith("The ranks met at 7 barriers. Rank 1 on b waited longest")
+        assert table.verdict().endswith(words)
+        assert ("did not answer" in table.verdict()) == (times > 0)
 
 
 def test_table_adds_up() -> None:

@@ -103,6 +103,7 @@ class ServedSteps(OwnSteps):
             counted.exchange_seconds,
             planned.error / max(1, planned.predictions),
             counted.not_finite,
+            planned.taken_out,
         )
 
     def figures(self) -> dict[str, float]:

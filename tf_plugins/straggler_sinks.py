@@ -34,6 +34,7 @@ FIGURES = {
     "exchanged_seconds": "Time in which the rank exchanged parameters with servers.",
     "prediction_error": "How far off the ends of steps were that ElasticBSP foresaw, in steps.",
     "not_finite": "Gradients that were left out, as they were not finite.",
+    "taken_out": "How often a rank did not answer, and others went on without it; of rank 0.",
 }
 PREFIX = "trepak_"
 LEAST_SHOWN = 0.05  # share of the time; a rank that others waited for longer is shown in red

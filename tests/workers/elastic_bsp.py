@@ -212,6 +212,7 @@ def _check_that_others_go_on(others_seconds: float) -> Any:
     assert everyone[-1] < min(everyone[:-1]), everyone
     if hvd.rank() == 0:
         assert schedule(optimizer._trepak.pace.stream).taken_out == 1
+        assert optimizer._trepak.pace.rounds().taken_out == 1  # which the monitor shows
     parameter_server.stop()
     return everyone
 
