@@ -82,7 +82,7 @@ def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:
     bounds = {row["case"]: row["bound"] for row in gains}
     for place, name in enumerate(names):
         axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(names)), names, fontsize="x-small", rotation=30)
+    axes.set_xticks(range(len(names)), names, fontsize="x-small", rotation=30, ha="right")
     axes.set(ylabel="gain over Horovod (line: bound, x: thesis)", title=title)
 
 
