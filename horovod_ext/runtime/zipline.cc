@@ -30,8 +30,8 @@ class InOrder {
  private:
   static constexpr size_t kEndsOfPart = 2;  // on average
 
-  // number / iterations. A product takes a third of the time of a division of integers, and half an
-  // iteration is more than it can be wrong by.
+  // number / iterations, by a product: on some processors a division of integers takes much longer.
+  // Half an iteration is more than it can be wrong by.
   uint32_t worker_of(uint32_t number) const {
     return static_cast<uint32_t>((number + 0.5) * per_iteration_);
   }
