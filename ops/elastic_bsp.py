@@ -261,6 +261,8 @@ def simulate(
     prediction: str,
     steps: int,
     pauses: Sequence[int] = (),
+    until: Any = None,
+    begin: float = 0.0,
 ) -> Simulated:
     """Runs the scheduler on given times, until all ranks together have taken so many steps.
 
@@ -273,20 +275,25 @@ def simulate(
         prediction: see `ElasticBspOptions`.
         steps: of all ranks together.
         pauses: after how many steps of all ranks together an epoch ends.
+        until: seconds since a record's begin when the next interval's speed takes over, rising in
+            each rank, to go by these speeds instead; float64, [ranks, steps].
+        begin: seconds of that record that are over.
 
     Raises:
-        tf.errors.InvalidArgumentError: there is no rank, or no step.
+        tf.errors.InvalidArgumentError: there is no rank, or no step, or not a time for each.
     """
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
         made = load().trepak_elastic_bsp_simulate(
             tf.convert_to_tensor(intervals, tf.float64),
+            tf.convert_to_tensor([[]] if until is None else until, tf.float64),
             model=model,
             lookahead=lookahead,
             staleness=staleness,
             prediction=prediction,
             steps=steps,
+            begin=begin,
             pauses=list(pauses),
         )
     return Simulated(

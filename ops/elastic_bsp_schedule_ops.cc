@@ -47,6 +47,7 @@ computing, communication.
 
 REGISTER_OP("TrepakElasticBspSimulate")
     .Input("intervals: float64")
+    .Input("until: float64")
     .Output("seconds: float64")
     .Output("waiting: float64")
     .Output("taken: int64")
@@ -56,6 +57,7 @@ REGISTER_OP("TrepakElasticBspSimulate")
     .Attr("staleness: int >= 0")
     .Attr("prediction: {'last', 'mean', 'exponential'}")
     .Attr("steps: int >= 1")
+    .Attr("begin: float = 0.0")
     .Attr("pauses: list(int) = []")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       tensorflow::shape_inference::ShapeHandle intervals;
@@ -71,6 +73,8 @@ Runs the scheduler on recorded times until all workers together have taken so ma
 after the numbers of steps in `pauses`, see Simulate.
 
 intervals: [workers, steps], how long a worker's steps take, one after another and then again.
+until: [workers, steps], when the next interval's speed takes over, see Intervals; or [0, 0].
+begin: seconds of that record that are over.
 waiting: [workers], seconds.
 taken: [workers], steps.
 counters: see ElasticBspScheduler::Counters, in its order.
@@ -136,6 +140,7 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
   explicit ElasticBspSimulateOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, RulesFromAttributes(context, &rules_));
     OP_REQUIRES_OK(context, context->GetAttr("steps", &steps_));
+    OP_REQUIRES_OK(context, context->GetAttr("begin", &begin_));
     std::vector<int64_t> pauses;
     OP_REQUIRES_OK(context, context->GetAttr("pauses", &pauses));
     pauses_.assign(pauses.begin(), pauses.end());
@@ -147,10 +152,14 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
     const auto recorded = static_cast<size_t>(matrix.dimension(1));
     OP_REQUIRES(context, workers > 0 && recorded > 0,
                 absl::InvalidArgumentError("there must be a step of each worker"));
+    const tensorflow::Tensor& until = context->input(1);
+    OP_REQUIRES(context, until.NumElements() == 0 || until.shape() == context->input(0).shape(),
+                absl::InvalidArgumentError("there must be a time for each step, or none"));
+    const double* timed = until.NumElements() == 0 ? nullptr : until.flat<double>().data();
     ElasticBspScheduler::Rules rules = rules_;
     rules.workers = static_cast<uint32_t>(workers);
-    const Simulated simulated =
-        Simulate(rules, {matrix.data(), workers, recorded}, static_cast<uint64_t>(steps_), pauses_);
+    const Simulated simulated = Simulate(rules, {matrix.data(), timed, workers, recorded, begin_},
+                                         static_cast<uint64_t>(steps_), pauses_);
     OutputScalar(context, 0, simulated.seconds);
     OutputVector<double>(context, 1, simulated.waiting);
     OutputVector<int64_t>(context, 2, simulated.steps);
@@ -160,6 +169,7 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
  private:
   ElasticBspScheduler::Rules rules_;
   int64_t steps_ = 0;
+  float begin_ = 0;
   std::vector<uint64_t> pauses_;
 };
 

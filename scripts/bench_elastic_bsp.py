@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from trepak.scripts.bench_report import Options, Report, Surroundings
-from trepak.scripts.elastic_bsp_cases import ELASTIC, cases
+from trepak.scripts.elastic_bsp_cases import COMPARED, ELASTIC, MORE_TRIALS, cases
 from trepak.scripts.elastic_bsp_figures import draw
 from trepak.scripts.elastic_bsp_report import summarize
 from trepak.scripts.uneven.trainings import Plan, measure_all
@@ -23,7 +23,12 @@ def plan(options: Options) -> list[Plan]:
     if options.quick:
         case = dataclasses.replace(cases()[1], epochs=1, decayed_epochs=0, epoch_steps=40)
         return [Plan(case, (HOROVOD, ELASTIC[0]), [0])]
-    return [Plan(case, case.ways, range(case.seeds)) for case in cases()]
+    plans = []
+    for case in cases():
+        plans.append(Plan(case, case.ways, range(case.seeds)))
+        if len(case.ranks) == 8:
+            plans.append(Plan(case, COMPARED, MORE_TRIALS, "more"))
+    return plans
 
 
 def measure(options: Options) -> Report:

@@ -20,6 +20,7 @@ MANY = "workers with these intervals, simulated"
 _LONG = 10_000  # steps of each worker, on average
 _MANY = 10_000  # workers
 _STEPS = 30  # of each of them
+_BEGINS = 16  # places of a record, evenly apart, that simulations of a training begin at
 
 
 def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
@@ -34,8 +35,9 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
                 continue
             others = [other for other in runs if other["way"] == run["way"] and other is not run]
             waited = run["ranks"][0]["figures"]["planned_waiting"]  # at barriers
-            simulated = _waiting(case, run)
-            of_another = _waiting(case, others[0]) if others else None
+            all_simulated = _waiting(case, run)
+            simulated = float(np.mean(all_simulated))
+            of_another = float(np.mean(_waiting(case, others[0]))) if others else None
             found.append(
                 {
                     "kind": RUNS,
@@ -44,6 +46,8 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
                     "seed": run["seed"],
                     "measured_s": waited,
                     "simulated_s": simulated,
+                    "simulated_from_s": min(all_simulated),
+                    "simulated_to_s": max(all_simulated),
                     "error": simulated / waited - 1 if waited else None,
                     "error_with_another": of_another / waited - 1
                     if of_another is not None and waited
@@ -53,23 +57,27 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
     return found
 
 
-def _waiting(case: Case, run: Run) -> float:
+def _waiting(case: Case, run: Run) -> list[float]:
     """Returns the seconds that ranks wait in a case's epochs, once their intervals are known.
 
     A job's scheduler has learnt them in the steps that compile; the simulated one begins with an
-    epoch of two supersteps of one step each, which is left out, and comes before the measured ones.
+    epoch of two supersteps of one step each, which is left out. Where the first barrier falls
+    changes all later ones, so several simulations begin at different places of the record.
     """
     from trepak.horovod_ext.elastic_bsp import StepOptions
-    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate
+    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate, until_of
 
-    intervals = np.roll(intervals_of(run["ranks"][0]["recorded"]), 2, axis=1)
+    recorded = run["ranks"][0]["recorded"]
+    intervals, until = intervals_of(recorded), until_of(recorded)
     options = StepOptions("elastic_bsp", lookahead=int(run["way"].split()[1]))
     learning = 2 * len(intervals)
     epochs = [learning] + [case.epoch_steps * len(intervals)] * case.epochs
-    return float(
-        simulate(intervals, options, 2 * sum(epochs), epochs).schedule.waiting
-        - simulate(intervals, options, learning).schedule.waiting
-    )
+    waiting = []
+    for begin in np.linspace(0, until[:, -1].min(), _BEGINS, endpoint=False).tolist():
+        whole = simulate(intervals, options, 2 * sum(epochs), epochs, until, begin)
+        learnt = simulate(intervals, options, learning, (), until, begin)
+        waiting.append(whole.schedule.waiting - learnt.schedule.waiting)
+    return waiting
 
 
 def of_long_trainings(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
@@ -77,8 +85,10 @@ def of_long_trainings(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[di
     found = []
     for case, _ in measured:
         if (known := _known(case, measured)) is not None:
-            steps = _LONG * len(known)
-            found += [_simulated(LONG, case, known, steps, ahead) for ahead in (1, *LOOKAHEADS)]
+            times, until = known
+            steps = _LONG * len(times)
+            for ahead in (1, *LOOKAHEADS):
+                found.append(_simulated(LONG, case, times, until, steps, ahead))
     return found
 
 
@@ -89,26 +99,31 @@ def of_many_workers(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict
     if known is None:
         return []
     rng = np.random.default_rng(0)
-    intervals = np.stack([rng.permutation(known[i % len(known)])[:64] for i in range(_MANY)])
-    return [_simulated(MANY, case, intervals, _MANY * _STEPS, ahead) for ahead in (1, 15)]
+    times, _ = known  # workers of many machines, that are not slow together
+    intervals = np.stack([rng.permutation(times[i % len(times)])[:64] for i in range(_MANY)])
+    return [_simulated(MANY, case, intervals, None, _MANY * _STEPS, ahead) for ahead in (1, 15)]
 
 
 def _known(case: Case, measured: Sequence[tuple[Case, Sequence[Run]]]) -> Any:
-    """Returns the intervals of a case's ranks; None if it was not trained by ElasticBSP."""
-    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of
+    """Returns the intervals of a case's ranks and until when they held; None without ElasticBSP."""
+    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, until_of
 
     runs = next(runs for other, runs in measured if other is case)
     run = next((run for run in runs if run["way"] == elastic_bsp(15)), None)
-    return None if run is None else intervals_of(run["ranks"][0]["recorded"])
+    recorded = None if run is None else run["ranks"][0]["recorded"]
+    return None if recorded is None else (intervals_of(recorded), until_of(recorded))
 
 
-def _simulated(kind: str, case: Case, intervals: Any, steps: int, lookahead: int) -> dict[str, Any]:
+def _simulated(
+    kind: str, case: Case, intervals: Any, until: Any, steps: int, lookahead: int
+) -> dict[str, Any]:
     """Returns one simulation as a row; a lookahead of 1 is bulk synchronous."""
     from trepak.horovod_ext.elastic_bsp import StepOptions
     from trepak.horovod_ext.elastic_bsp_simulation import simulate
 
     began = time.perf_counter()
-    simulated = simulate(intervals, StepOptions("elastic_bsp", lookahead=lookahead), steps)
+    options = StepOptions("elastic_bsp", lookahead=lookahead)
+    simulated = simulate(intervals, options, steps, until=until)
     barriers = max(1, simulated.schedule.barriers)
     return {
         "kind": kind,

@@ -14,7 +14,14 @@ from test_lab import TREPAK, needs_lab
 from trepak.scripts import elastic_bsp_figures, elastic_bsp_report
 from trepak.scripts.bench_elastic_bsp import plan
 from trepak.scripts.bench_report import Options
-from trepak.scripts.elastic_bsp_cases import ALL_WAYS, ELASTIC, LOOKAHEADS, SERVED_BSP, cases
+from trepak.scripts.elastic_bsp_cases import (
+    ALL_WAYS,
+    COMPARED,
+    ELASTIC,
+    LOOKAHEADS,
+    SERVED_BSP,
+    cases,
+)
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
 
@@ -126,8 +133,13 @@ def test_bounds_follow_from_the_speeds() -> None:
 
 
 def test_all_ways_have_three_trials() -> None:
-    plans = {one.case.name: one for one in plan(Options())}
+    plans = {one.name: one for one in plan(Options())}
+    more = {name: plans.pop(name) for name in [*plans] if name.endswith("more")}
     assert list(plans) == ["alexnet", "resnet", "alexnet on 8", "resnet on 8"]
+    for name, one in more.items():
+        # Their trainings are of the same case, so that medians are of all of them.
+        assert one.case == plans[name.removesuffix(" more")].case
+        assert tuple(one.ways) == COMPARED and not {*one.seeds} & {0, 1, 2}
     for name, one in plans.items():
         assert tuple(one.ways) == ALL_WAYS and len(one.seeds) == 3
         assert len(one.case.ranks) == (8 if name.endswith("8") else 4)

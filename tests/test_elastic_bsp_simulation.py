@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trepak.horovod_ext.elastic_bsp import StepOptions
-from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate
+from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate, until_of
 
 FACTORS = np.array([[1.0], [1.25], [1.6], [2.0]])
 BOUND = 2.0 * (1 / FACTORS).mean()  # max(T) · mean(1/T)
@@ -87,6 +87,53 @@ def test_an_epoch_that_has_ended_begins_no_step() -> None:
 def test_what_was_recorded_can_be_simulated() -> None:
     recorded = [[0, 1.0, 0.2, 0.1], [1, 1.1, 0.5, 0.1], [0, 1.4, 0.3, 0.1]]
     np.testing.assert_allclose(intervals_of(recorded), [[0.3, 0.4], [0.6, 0.6]])
+    # The first began at 0.5. What rank 0 waited after its first step, 0.7 to 0.7, is halved; the
+    # slow rank's only step comes again after it.
+    np.testing.assert_allclose(until_of(recorded), [[0.5, 0.9], [0.6, 1.2]])
+    waited = [[0, 1.0, 0.2, 0.1], [1, 1.1, 0.5, 0.1], [0, 1.6, 0.3, 0.1]]
+    np.testing.assert_allclose(until_of(waited), [[0.6, 1.1], [0.6, 1.2]])
+
+
+def test_steps_by_time_go_at_the_speed_that_was_recorded_then() -> None:
+    """Rank 0 takes steps of 1 s for 2 s, then of 2 s for 4; rank 1 of 4 s all the time."""
+    times, until = [[1.0, 1.0, 2.0, 2.0], [4.0] * 4], [[1.0, 2.0, 4.0, 6.0], [4.0, 8.0, 12.0, 16.0]]
+    found = simulate(times, StepOptions("asp"), 5, until=until)  # at 1, 2, 4, 4 and 6
+    assert found.seconds == 6.0 and found.steps.tolist() == [4, 1]
+    between = simulate(times, StepOptions("asp"), 2, until=until, begin=1.5)
+    assert between.seconds == 3.5  # half a step until 2, half of one until 3; then 2 s
+    again = simulate(times, StepOptions("asp"), 4, until=until, begin=5.0)
+    assert again.seconds == 4.0  # half of one until 6, which is 0; then at 1.5, 2.5 and 4
+    assert again.steps.tolist() == [3, 1]
+
+
+def test_ranks_that_are_slow_together_wait_less_than_one_after_another() -> None:
+    """Two equal ranks, slowed at the same times: in step order they would be slow by turns."""
+    rng = np.random.default_rng(1)
+    slow = np.repeat(1 + rng.integers(0, 2, 100), 10)  # by seconds
+    recorded = []
+    for rank, phase in ((0, 0.0), (1, 0.3)):
+        now = phase
+        while now < len(slow) - 3:
+            took = 0.5 * slow[int(now)]
+            now += took
+            recorded.append([rank, now, took, 0.0])
+    times, until = intervals_of(recorded), until_of(recorded)
+    options = StepOptions("elastic_bsp", lookahead=4)
+    by_step = simulate([times[0], np.roll(times[1], 40)], options, 1000)
+    by_time = simulate(times, options, 1000, until=until)
+    assert by_time.schedule.waiting < 0.5 * by_step.schedule.waiting
+
+
+@pytest.mark.parametrize(
+    "wrong", [[[1.0, 2.0]], [[1.0, 1.0], [1.0, 2.0]], [[0.0, 1.0], [1.0, 2.0]]]
+)
+def test_wrong_records_are_refused(wrong: list) -> None:
+    with pytest.raises(ValueError, match="rise in each rank"):
+        simulate(np.ones((2, 2)), StepOptions("asp"), 10, until=wrong)
+    with pytest.raises(ValueError, match="at least 0 seconds of the record"):
+        simulate(np.ones((2, 2)), StepOptions("asp"), 10, until=[[1, 2], [1, 2]], begin=-1.0)
+    with pytest.raises(ValueError, match="as long as its longest step"):
+        simulate([[1.0, 3.0]], StepOptions("asp"), 10, until=[[1, 2]])
 
 
 @pytest.mark.parametrize("wrong", [[], [1.0, 2.0], [[0.0]], [[float("nan")]]])

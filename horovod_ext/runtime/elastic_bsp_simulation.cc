@@ -1,7 +1,9 @@
 #include "horovod_ext/runtime/elastic_bsp_simulation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <queue>
 #include <utility>
 
@@ -15,6 +17,7 @@ class Run {
   Run(const ElasticBspScheduler::Rules& rules, const Intervals& intervals,
       const std::vector<uint64_t>& pauses)
       : intervals_(intervals),
+        length_(intervals.until == nullptr ? 0 : intervals.length()),
         pauses_(pauses),
         scheduler_(rules),
         granted_(rules.workers, 0),
@@ -60,7 +63,7 @@ class Run {
     if (pauses_over_ < pauses_.size() && scheduler_.counters().steps >= pauses_[pauses_over_]) {
       pausing_.push_back(worker);
     } else {
-      events_.emplace(now + intervals_.of(worker, step), worker);
+      events_.emplace(now + intervals_.of(worker, step, now, length_), worker);
     }
   }
 
@@ -84,6 +87,7 @@ class Run {
   }
 
   const Intervals intervals_;
+  const double length_;  // seconds of the record
   const std::vector<uint64_t> pauses_;
   size_t pauses_over_ = 0;
   std::vector<uint32_t> pausing_;  // were to go on, and are to pause instead
@@ -97,6 +101,37 @@ class Run {
 };
 
 }  // namespace
+
+double Intervals::length() const {
+  double length = std::numeric_limits<double>::infinity();
+  for (size_t worker = 0; worker < workers; ++worker) {
+    length = std::min(length, until[(worker + 1) * steps - 1]);
+  }
+  return length;
+}
+
+double Intervals::of(size_t worker, uint64_t step, double now, double length) const {
+  const double* interval = values + worker * steps;
+  if (until == nullptr) {
+    return interval[step % steps];
+  }
+  const double* over = until + worker * steps;
+  double time = std::fmod(now + begin, length);
+  size_t at = std::upper_bound(over, over + steps - 1, time) - over;
+  double to_do = 1;  // of a step
+  double took = 0;
+  while (true) {
+    const double lasts = std::min(over[at], length) - time;
+    if (to_do * interval[at] <= lasts) {
+      return took + to_do * interval[at];
+    }
+    to_do -= lasts / interval[at];
+    took += lasts;
+    const bool ends = over[at] >= length;
+    time = ends ? 0 : over[at];
+    at = ends ? 0 : at + 1;
+  }
+}
 
 Simulated Simulate(const ElasticBspScheduler::Rules& rules, const Intervals& intervals,
                    uint64_t steps, const std::vector<uint64_t>& pauses) {

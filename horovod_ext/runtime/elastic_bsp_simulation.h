@@ -11,14 +11,25 @@
 
 namespace trepak {
 
-// How long workers' steps take, in seconds, one after another; then the first one comes again. A
-// view: the values are the caller's.
+// How long workers' steps take, in seconds. A view: the values are the caller's.
+//
+// Without `until` they are taken one after another; then the first one comes again. With it, a step
+// ends when its worker has done as much as a step is at the speeds that it had in the record at
+// that time: workers that share a machine or a network are slow together, and would soon not be if
+// each took its recorded steps one after another. The record begins anew when that of any worker is
+// over.
 struct Intervals {
   const double* values = nullptr;  // [workers, steps]
+  // When the next interval's speed takes over, in seconds since the record's begin; rising.
+  const double* until = nullptr;  // [workers, steps]
   size_t workers = 0;
   size_t steps = 0;
+  double begin = 0;  // seconds of the record that are over when the simulation begins
 
-  double of(size_t worker, uint64_t step) const { return values[worker * steps + step % steps]; }
+  // Seconds of the record, with `until`.
+  double length() const;
+  // How long a step takes that begins now; `length`: of the record.
+  double of(size_t worker, uint64_t step, double now, double length) const;
 };
 
 struct Simulated {

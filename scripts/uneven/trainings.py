@@ -31,11 +31,21 @@ Run = Mapping[str, Any]  # a training: way, seed, and what each rank says of it;
 
 @dataclass(frozen=True)
 class Plan:
-    """One job: a case, by several ways and with several seeds."""
+    """One job: a case, by several ways and with several seeds.
+
+    Attributes:
+        part: a name, where a case has several jobs.
+    """
 
     case: Case
     ways: Sequence[str]
     seeds: Sequence[int]
+    part: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name of its own, also of the files that its trainings are kept in."""
+        return f"{self.case.name} {self.part}".strip()
 
 
 def measure_all(
@@ -45,7 +55,7 @@ def measure_all(
 
     Args:
         bench: its name; finished trainings of this commit are kept under it.
-        plans: the jobs.
+        plans: the jobs; those of a case one after another.
         options: of the bench.
 
     Returns:
@@ -59,14 +69,17 @@ def measure_all(
     before = 0
     with Console(stderr=True).status("") as status:
         for number, one in enumerate(plans, start=1):
-            status.update(f"job {number} of {len(plans)}: {one.case.name}")
+            status.update(f"job {number} of {len(plans)}: {one.name}")
             keeper = Keeper(one, folder, options.kept)
             before += len(keeper.runs)
             try:
                 keeper.run_the_rest()
             except LabError as error:
                 raise JobError(str(error)) from error
-            measured.append((one.case, keeper.runs))
+            if measured and measured[-1][0] == one.case:
+                measured[-1][1].extend(keeper.runs)
+            else:
+                measured.append((one.case, keeper.runs))
     about: dict[str, Any] = {"trainings_of_an_earlier_run": before}
     if options.kept is not None:
         about["where_they_were_measured"] = json.loads((options.kept / ABOUT).read_text())
@@ -93,7 +106,7 @@ class Keeper:
             earlier: where others have been kept, compressed.
         """
         self._plan = plan
-        name = f"{plan.case.name.replace(' ', '-')}.json"
+        name = f"{plan.name.replace(' ', '-')}.json"
         self._file = None if folder is None else folder / name
         self.runs: list[Run] = []
         if earlier is not None and (compressed := earlier / f"{name}.gz").exists():
