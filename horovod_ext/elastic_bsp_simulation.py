@@ -108,8 +108,9 @@ def until_of(recorded: Any) -> NDArray[np.float64]:
     Raises:
         ValueError: a rank has no step in it.
     """
-    ends = [theirs[:, 1] for theirs in _by_rank(recorded)]
-    begins = [theirs[:, 1] - theirs[:, 2:].sum(axis=1) for theirs in _by_rank(recorded)]
+    by_rank = _by_rank(recorded)
+    ends = [theirs[:, 1] for theirs in by_rank]
+    begins = [theirs[:, 1] - theirs[:, 2:].sum(axis=1) for theirs in by_rank]
     first, most = min(theirs[0] for theirs in begins), max(map(len, ends))
     found = []
     for end, begin in zip(ends, begins, strict=True):

@@ -30,14 +30,15 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
     """
     found = []
     for case, runs in measured:
-        for run in runs:
-            if not run["way"].startswith("elastic-bsp"):
-                continue
-            others = [other for other in runs if other["way"] == run["way"] and other is not run]
+        by_elastic = [run for run in runs if run["way"].startswith("elastic-bsp")]
+        simulations = [_waiting(case, run) for run in by_elastic]
+        for run, simulated in zip(by_elastic, simulations, strict=True):
             waited = run["ranks"][0]["figures"]["planned_waiting"]  # at barriers
-            all_simulated = _waiting(case, run)
-            simulated = float(np.mean(all_simulated))
-            of_another = float(np.mean(_waiting(case, others[0]))) if others else None
+            of_another = [
+                float(np.mean(others))
+                for other, others in zip(by_elastic, simulations, strict=True)
+                if other["way"] == run["way"] and other is not run
+            ]
             found.append(
                 {
                     "kind": RUNS,
@@ -45,12 +46,12 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
                     "way": run["way"],
                     "seed": run["seed"],
                     "measured_s": waited,
-                    "simulated_s": simulated,
-                    "simulated_from_s": min(all_simulated),
-                    "simulated_to_s": max(all_simulated),
-                    "error": simulated / waited - 1 if waited else None,
-                    "error_with_another": of_another / waited - 1
-                    if of_another is not None and waited
+                    "simulated_s": float(np.mean(simulated)),
+                    "simulated_from_s": min(simulated),
+                    "simulated_to_s": max(simulated),
+                    "error": float(np.mean(simulated)) / waited - 1 if waited else None,
+                    "error_with_another": of_another[0] / waited - 1
+                    if of_another and waited
                     else None,
                 }
             )

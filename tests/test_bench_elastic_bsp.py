@@ -136,6 +136,7 @@ def test_all_ways_have_three_trials() -> None:
     plans = {one.name: one for one in plan(Options())}
     more = {name: plans.pop(name) for name in [*plans] if name.endswith("more")}
     assert list(plans) == ["alexnet", "resnet", "alexnet on 8", "resnet on 8"]
+    assert list(more) == ["alexnet on 8 more", "resnet on 8 more"]
     for name, one in more.items():
         # Their trainings are of the same case, so that medians are of all of them.
         assert one.case == plans[name.removesuffix(" more")].case
