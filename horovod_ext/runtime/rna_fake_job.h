@@ -143,6 +143,7 @@ class Job {
   ~Job() {
     for (auto& worker : workers_) {
       worker->Cancel(CancelledError("the test is over"));
+      worker->Shutdown();  // not in its own thread, which may hold it for a moment longer
     }
     controllers_.clear();
     workers_.clear();
