@@ -26,7 +26,7 @@ def plan(options: Options) -> list[Plan]:
     plans = []
     for case in cases():
         plans.append(Plan(case, case.ways, range(case.seeds)))
-        if len(case.ranks) == 8:
+        if len(case.ranks) == 8 and not case.to_the_end:
             plans.append(Plan(case, COMPARED, MORE_TRIALS, "more"))
     return plans
 

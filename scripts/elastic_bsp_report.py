@@ -1,4 +1,4 @@
-"""What `trepak bench elastic_bsp` claims of what it has measured."""
+"""What `trepak bench elastic_bsp` reports of what it has measured."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from trepak.scripts import elastic_bsp_simulations as simulations
-from trepak.scripts.bench_report import Claim, Report
+from trepak.scripts.bench_report import Report
 from trepak.scripts.elastic_bsp_cases import SERVED_BSP
+from trepak.scripts.elastic_bsp_claims import claims_of
 from trepak.scripts.elastic_bsp_paper import FINISHING_ORDERS
 from trepak.scripts.uneven.cases import Case
 from trepak.scripts.uneven.curves import seconds_until
 from trepak.scripts.uneven.trainings import Run
-from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
+from trepak.scripts.uneven.ways import HOROVOD
 
 # Kinds of rows.
 CASES = "cases"
@@ -26,7 +27,6 @@ ORDERS = "who ends first (section V-B)"
 TRAININGS = "trainings"
 CURVES = "seconds, held-out loss and accuracy of what was kept"
 
-_DEFAULT = elastic_bsp(15)  # what the claims are about
 _OTHER_TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.84, 0.9, 0.95)
 
 Row = Mapping[str, Any]
@@ -122,6 +122,7 @@ def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
         "link_mbit_per_s": case.bits_per_second() / 1e6,
         "step_ms": case.step_ms(),
         "measured_step_ms": statistics.median(waited) if waited else None,
+        "to_the_end": case.to_the_end,
         "bound": case.bound(slowest),
         "larger_bound": case.bound(max(slowest, statistics.median(waited))) if waited else None,
     }
@@ -217,54 +218,6 @@ def by_target(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, 
     return found
 
 
-def claims_of(found: Sequence[Row], simulated: Sequence[Row]) -> dict[str, Claim]:
-    """Returns what the bench claims: of all cases, the one that is worst for us."""
-    of = {(row["case"], row["way"]): row for row in found}
-    cases = dict.fromkeys(case for case, _ in of)
-    names = [case for case in cases if {(case, HOROVOD), (case, _DEFAULT)} <= of.keys()]
-    ours = [of[name, _DEFAULT] for name in names]
-    claims: dict[str, Claim] = {}
-    if ours:
-        gaps = []
-        for name in names:
-            there = [of[name, way] for way in (HOROVOD, SSP, ASP) if (name, way) in of]
-            best = max(row["final_accuracy"] for row in there)
-            gaps.append(100 * (best - of[name, _DEFAULT]["final_accuracy"]))
-        claims = {
-            "elastic_bsp.time_to_accuracy_vs_bsp": Claim(
-                min(row["time_to_accuracy"] for row in ours), "x", 1.3, "higher", emulated=True
-            ),
-            "elastic_bsp.fraction_of_bound": Claim(
-                min(row["fraction_of_bound"] for row in ours), "share", 0.9, "higher", emulated=True
-            ),
-            "elastic_bsp.final_accuracy_gap": Claim(
-                max(gaps), "points", 0.3, "lower", emulated=True
-            ),
-            "elastic_bsp.waiting_vs_bsp": Claim(
-                max(row["waiting_vs_bsp"] for row in ours), "x", 0.2, "lower", emulated=True
-            ),
-            "elastic_bsp.scheduler_overhead": Claim(
-                max(row["scheduler_share"] for row in found), "share", 0.01, "lower"
-            ),
-        }
-    for error, claim, target in (
-        ("error", "elastic_bsp.simulated_waiting_error", 0.1),
-        (
-            "error_with_another",
-            "elastic_bsp.simulated_waiting_error_of_another_trial",
-            None,
-        ),
-    ):
-        errors = [
-            abs(row[error])
-            for row in simulated
-            if row["way"] == _DEFAULT and row[error] is not None
-        ]
-        if errors:
-            claims[claim] = Claim(max(errors), "share", target, "lower", emulated=True)
-    return claims
-
-
 def summarize(
     measured: Sequence[tuple[Case, Sequence[Run]]], environment: Mapping[str, Any]
 ) -> Report:
@@ -276,7 +229,7 @@ def summarize(
     simulated = simulations.of_runs(measured)
     return Report(
         "elastic_bsp",
-        claims_of(found, simulated),
+        claims_of(of_cases, found, simulated),
         [
             *of_cases,
             *found,

@@ -111,6 +111,33 @@ def test_eight_ranks_count_too() -> None:
     assert claims["elastic_bsp.time_to_accuracy_vs_bsp"].value == pytest.approx(1.1)
 
 
+def test_final_accuracies_are_those_of_trainings_to_the_end() -> None:
+    def gaps(worse: str) -> tuple[float, float]:
+        measured = [
+            (
+                case,
+                [
+                    run(HOROVOD, 0, 1.4, len(case.ranks), accuracy=0.95),
+                    run(
+                        ELASTIC[0],
+                        0,
+                        1.0,
+                        len(case.ranks),
+                        accuracy=0.94 if case.name == worse else 0.948,
+                    ),
+                ],
+            )
+            for case in cases()
+        ]
+        claims = elastic_bsp_report.summarize(measured, {}).claims
+        names = ("final_accuracy_gap", "accuracy_gap_after_any_training")
+        first, second = (claims[f"elastic_bsp.{name}"].value for name in names)
+        return first, second
+
+    assert gaps("accuracy of alexnet on 8") == pytest.approx((1.0, 1.0))
+    assert gaps("alexnet on 8") == pytest.approx((0.2, 1.0))
+
+
 def test_who_never_reaches_the_accuracy_has_gained_nothing() -> None:
     report = report_of(PACES, accuracy=0.5)
     assert report.claims["elastic_bsp.time_to_accuracy_vs_bsp"].value == 0.0
@@ -135,7 +162,11 @@ def test_bounds_follow_from_the_speeds() -> None:
 def test_all_ways_have_three_trials() -> None:
     plans = {one.name: one for one in plan(Options())}
     more = {name: plans.pop(name) for name in [*plans] if name.endswith("more")}
+    longer = {name: plans.pop(name) for name in [*plans] if name.startswith("accuracy")}
     assert list(plans) == ["alexnet", "resnet", "alexnet on 8", "resnet on 8"]
+    assert list(longer) == ["accuracy of alexnet on 8", "accuracy of resnet on 8"]
+    for one in longer.values():
+        assert one.case.to_the_end and len(one.seeds) == 3 and tuple(one.ways) == COMPARED
     assert list(more) == ["alexnet on 8 more", "resnet on 8 more"]
     for name, one in more.items():
         # Their trainings are of the same case, so that medians are of all of them.

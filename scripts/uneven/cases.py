@@ -100,7 +100,7 @@ class Case:
         records: what each step took is kept.
         snapshot_s: seconds after which rank 0's weights are kept, to be evaluated when the training
             is over, so that nothing holds it up; None: all ranks evaluate after each epoch.
-        to_the_end: early stopping alone ends trainings, and accuracies are compared.
+        to_the_end: trainings end where accuracies rise no more, and these are compared.
     """
 
     name: str
