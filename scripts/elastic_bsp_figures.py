@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trepak.scripts.bench_report import Report
-from trepak.scripts.elastic_bsp_report import CURVES, WAYS
+from trepak.scripts.elastic_bsp_report import CASES, CURVES, WAYS
 
 _Rows = Sequence[Mapping[str, Any]]
 
@@ -14,19 +15,25 @@ _Rows = Sequence[Mapping[str, Any]]
 def draw(report: Report, figure: Any) -> None:
     """Draws accuracies over time (Figure 4), steps per second, waiting; in the same colours."""
     curves = [row for row in report.rows if row["kind"] == CURVES]
-    found = [row for row in report.rows if row["kind"] == WAYS]
+    longer = {row["case"] for row in report.rows if row["kind"] == CASES and row["to_the_end"]}
+    # Longer trainings are of the same ranks as others.
+    found = [row for row in report.rows if row["kind"] == WAYS and row["case"] not in longer]
     names = list(dict.fromkeys(row["case"] for row in curves))
-    columns = max(2, len(names))
-    figure.set_size_inches(5 * columns, 8)
-    grid = figure.subplots(2, columns, squeeze=False)
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure.set_size_inches(max(10, 5 * columns), 4 * (rows + 1))
+    above, below = figure.subfigures(2, 1, height_ratios=[rows, 1])
     ways = list(dict.fromkeys(row["way"] for row in curves))
     colours = {way: f"C{number}" for number, way in enumerate(ways)}
-    for axes, name in zip(grid[0], names, strict=False):
-        _accuracies(axes, [row for row in curves if row["case"] == name], name, colours)
-    _bars(grid[1][0], found, "steps_per_s", "steps per second, of BSP's", colours)
-    _bars(grid[1][1], found, "waiting_ms_per_step", "waiting per step, ms", colours)
-    for axes in [*grid[0][len(names) :], *grid[1][2:]]:
-        axes.set_axis_off()
+    places = above.subplots(rows, columns, squeeze=False).flat
+    for axes, name in itertools.zip_longest(places, names):
+        if name is None:
+            axes.set_axis_off()
+        else:
+            _accuracies(axes, [row for row in curves if row["case"] == name], name, colours)
+    steps, waiting = below.subplots(1, 2)
+    _bars(steps, found, "steps_per_s", "steps per second, of BSP's", colours)
+    _bars(waiting, found, "waiting_ms_per_step", "waiting per step, ms", colours)
 
 
 def _accuracies(axes: Any, rows: _Rows, title: str, colours: Mapping[str, str]) -> None:
