@@ -21,9 +21,9 @@ MORE_TRIALS = range(3, 9)
 _COMPUTE_MS = 100.0  # of the fastest
 _JITTER = 0.04  # of that, at most
 _TRIALS = 3
-# Enough for the accuracy to come to rest: with bulk synchronous training in one process the last
-# tenth of six epochs, the last third of which has a tenth of the rate, adds less than 0.1 points to
-# held-out accuracies; of three epochs it adds more.
+# Enough for accuracies to come to rest: with bulk synchronous training in one process (2 seeds) the
+# last tenth of six epochs, the last third of which has a tenth of the rate, adds at most 0.1 points
+# to held-out accuracies; of three epochs 0.1 to 0.2.
 _LONG, _LONG_DECAYED = 6, 2
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from trepak.scripts import elastic_bsp_simulations as simulations
 from trepak.scripts.bench_report import Report
 from trepak.scripts.elastic_bsp_cases import SERVED_BSP
-from trepak.scripts.elastic_bsp_claims import claims_of
+from trepak.scripts.elastic_bsp_claims import Row, claims_of
 from trepak.scripts.elastic_bsp_paper import FINISHING_ORDERS
 from trepak.scripts.uneven.cases import Case
 from trepak.scripts.uneven.curves import seconds_until
@@ -28,8 +28,6 @@ TRAININGS = "trainings"
 CURVES = "seconds, held-out loss and accuracy of what was kept"
 
 _OTHER_TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.84, 0.9, 0.95)
-
-Row = Mapping[str, Any]
 
 
 def waiting_of(run: Run) -> float:
