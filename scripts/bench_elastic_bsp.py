@@ -26,8 +26,8 @@ def plan(options: Options) -> list[Plan]:
     plans = []
     for case in cases():
         plans.append(Plan(case, case.ways, range(case.seeds)))
-        if len(case.ranks) == 8 and not case.to_the_end:
-            plans.append(Plan(case, COMPARED, MORE_TRIALS, "more"))
+        for part, seeds in MORE_TRIALS.get(case.name, {}).items():
+            plans.append(Plan(case, COMPARED, seeds, part))
     return plans
 
 
