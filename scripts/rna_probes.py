@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ PROBES = "response of probed nodes, simulated (Figure 5.7)"
 Times = NDArray[np.float64]
 
 
+@functools.cache
 def fresh_tasks(choices: int, rounds: int, seed: int, nodes: int = NODES) -> Times:
     """Returns each round's response if every node begins a task with the round.
 
@@ -32,9 +34,16 @@ def fresh_tasks(choices: int, rounds: int, seed: int, nodes: int = NODES) -> Tim
     rng = np.random.default_rng(seed)
     tasks = rng.uniform(SHORTEST_MS, LONGEST_MS, (rounds, nodes))
     probed = np.array([rng.choice(nodes, choices, replace=False) for _ in range(rounds)])
-    return np.take_along_axis(tasks, probed, axis=1).min(axis=1)
+    return _kept(np.take_along_axis(tasks, probed, axis=1).min(axis=1))
 
 
+def _kept(times: Times) -> Times:
+    """Returns times that nobody changes, as they are cached."""
+    times.flags.writeable = False
+    return times
+
+
+@functools.cache
 def lasting_tasks(choices: int, rounds: int, seed: int, nodes: int = NODES) -> Times:
     """Returns each round's response if tasks go on while rounds come and go, as RNA's do.
 
@@ -59,7 +68,7 @@ def lasting_tasks(choices: int, rounds: int, seed: int, nodes: int = NODES) -> T
         responses[number] = now - began
         while (late := ends <= now).any():
             ends[late] += rng.uniform(SHORTEST_MS, LONGEST_MS, late.sum())
-    return responses[rounds:]
+    return _kept(responses[rounds:])
 
 
 LASTING = "tasks last across rounds"

@@ -25,42 +25,37 @@ from trepak.scripts.uneven.trainings import Keeper, Plan
 from trepak.scripts.uneven.worker import Slowed, deal
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 1 of 2, without Horovod."""
-    monkeypatch.setattr(worker.hvd, "rank", lambda: 1)
-    monkeypatch.setattr(worker.hvd, "size", lambda: 2)
-
-
 def case_of(name: str) -> Case:
     return next(case for case in cases(2) if case.name == name)
 
 
-def test_a_hand_is_pass_after_pass_of_a_ranks_share(alone: None) -> None:
-    hand = deal(case_of("resnet"), task("residual"), seed=3)
+def test_a_hand_is_pass_after_pass_of_a_ranks_share() -> None:
+    hand = deal(case_of("resnet"), task("residual"), seed=3, rank=1, size=2)
     in_order = hand.samples.reshape(-1)
     assert (in_order % 2 == 1).all()
     for one_pass in np.split(in_order, 4):
         assert len(set(one_pass)) == 2048
     assert (in_order[:2048] != in_order[2048:4096]).any()
-    again = deal(case_of("resnet"), task("residual"), seed=3)
+    again = deal(case_of("resnet"), task("residual"), seed=3, rank=1, size=2)
     np.testing.assert_array_equal(hand.samples, again.samples)
     np.testing.assert_array_equal(hand.times, again.times)
-    assert (deal(case_of("resnet"), task("residual"), seed=4).times != hand.times).any()
+    assert (
+        deal(case_of("resnet"), task("residual"), seed=4, rank=1, size=2).times != hand.times
+    ).any()
     assert hand.times.min() >= 100 and hand.times.max() <= 600
 
 
-def test_a_sentence_takes_as_long_as_it_has_words(alone: None) -> None:
+def test_a_sentence_takes_as_long_as_it_has_words() -> None:
     sentences = task("sentences")
-    hand = deal(case_of("transformer"), sentences, seed=0)
+    hand = deal(case_of("transformer"), sentences, seed=0, rank=1, size=2)
     given = (sentences.train[0][hand.samples[:, 0]] > 0).sum(axis=1)
     np.testing.assert_allclose(hand.times, WORD_MS * given)
 
 
-def test_a_sentence_may_be_slowed_down_too(alone: None) -> None:
+def test_a_sentence_may_be_slowed_down_too() -> None:
     sentences = task("sentences")
     plain, slowed = (
-        deal(case_of(name), sentences, seed=0).times
+        deal(case_of(name), sentences, seed=0, rank=1, size=2).times
         for name in ("transformer", "transformer uneven")
     )
     assert (slowed - plain).min() >= 0 and (slowed - plain).max() == pytest.approx(500, abs=5)

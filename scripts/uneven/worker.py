@@ -45,9 +45,9 @@ class Hand:
     times: Any
 
 
-def deal(case: Case, task_: Task, seed: int) -> Hand:
-    """Deals the same to this rank for every way: pass after pass of its share of the samples."""
-    rank, size, batch = hvd.rank(), hvd.size(), case.batch
+def deal(case: Case, task_: Task, seed: int, rank: int, size: int) -> Hand:
+    """Deals the same to a rank for every way: pass after pass of its share of the samples."""
+    batch = case.batch
     rng = np.random.default_rng([seed, rank])
     mine = np.arange(rank, len(task_.train[0]), size)
     passes = -(-_DEALT * batch // len(mine))
@@ -180,7 +180,7 @@ class Training:
         """Makes them; the learning rate is 0."""
         keras.utils.set_random_seed(1000 * seed)
         self._case, self._task, self._own_pace = worker.case, worker.task, way != HOROVOD
-        self._hand = deal(worker.case, worker.task, seed)
+        self._hand = deal(worker.case, worker.task, seed, hvd.rank(), hvd.size())
         self.slowed = Slowed(self._hand.times, own)
         inner = worker.task.build()
         x = keras.Input(inner.inputs[0].shape[1:], dtype=inner.inputs[0].dtype)
