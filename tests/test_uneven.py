@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from trepak.ops.step_probe import StepTimes
+from trepak.scripts import elastic_bsp_cases
 from trepak.scripts.launcher import JobError
 from trepak.scripts.rna_cases import cases
 from trepak.scripts.uneven import clock, curves, trainings, worker
@@ -214,3 +215,9 @@ def test_what_was_measured_before_is_not_measured_again(tmp_path: Path) -> None:
     keeper = Keeper(plan_, None, tmp_path)
     keeper.run_the_rest()
     assert [run["seed"] for run in keeper.runs] == [0, 1]
+
+
+def test_horovod_remembers_all_tensors_of_a_network() -> None:
+    names = {case.task for case in (*cases(8), *elastic_bsp_cases.cases())}
+    most = max(len(task(name).build().trainable_variables) for name in names)
+    assert 2 * most <= trainings._CACHED  # those of the training before may still be there

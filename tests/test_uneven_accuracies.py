@@ -23,7 +23,7 @@ def _leads(way: str, steps: int) -> list[int]:
     for ended, begin in order(way, _EACH, lambda rank: _EACH[rank], steps):
         if ended is not None:
             taken[ended] += 1
-            more = [now - then for now, then in zip(taken, before, strict=True)]
+            more = [count - earlier for count, earlier in zip(taken, before, strict=True)]
             leads.append(max(more) - min(more))
         before = [*taken] if len(begin) == len(_EACH) else before
         for rank in begin:
