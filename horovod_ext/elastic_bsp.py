@@ -10,6 +10,7 @@ from trepak.horovod_ext import basics, exchange, flows, parameter_server
 from trepak.ops import elastic_bsp as native
 from trepak.ops.streams import connect_stream
 
+NAMES = {"elastic_bsp": "ElasticBSP", "ssp": "SSP", "asp": "ASP"}  # of models
 PREDICTIONS = ("last", "mean", "exponential")
 
 
@@ -73,8 +74,8 @@ def start(options: StepOptions, labels: Sequence[str], dtype: Any, shapes: Seque
             shapes=shapes,
         )
     )
-    addresses = exchange.gather([worker, controller], "the addresses of ElasticBSP")
+    addresses = exchange.gather([worker, controller], f"the addresses of {NAMES[options.model]}")
     workers = [theirs for theirs, _ in addresses]
     connect_stream("elastic_bsp", stream, addresses[0][1], workers)
-    exchange.gather(None, "that all flows of ElasticBSP are open")
+    exchange.gather(None, f"that all flows of {NAMES[options.model]} are open")
     return stream

@@ -65,7 +65,7 @@ def start(
             no such groups.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    basics.reject_elastic("RNA")
+    basics.reject_elastic("training in which each rank goes at its own pace")
     smallest = min(map(len, groups)) if groups is not None else basics.size()
     if options.quorum > smallest:
         raise ValueError(f"quorum={options.quorum} answers can't come from {smallest} ranks.")
@@ -120,7 +120,7 @@ def _start(
             shapes=shapes,
         )
     )
-    addresses = exchange.gather([worker, controller], "the addresses of RNA")
+    addresses = exchange.gather([worker, controller], "the addresses of the workers of rounds")
     workers = [theirs for theirs, _ in addresses]
     connect_stream("rna", stream, addresses[members[0]][1], workers)
-    exchange.gather(None, "that all flows of RNA are open")
+    exchange.gather(None, "that all flows of the rounds are open")

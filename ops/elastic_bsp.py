@@ -245,12 +245,14 @@ class Simulated(NamedTuple):
         waiting: seconds that each rank waits for others, float64, [ranks].
         steps: that each rank takes, int64, [ranks].
         schedule: what was planned.
+        recorded: rank, begin and end of each step, in the order of their ends; float64, [steps, 3].
     """
 
     seconds: float
     waiting: Any
     steps: Any
     schedule: Schedule
+    recorded: Any
 
 
 def simulate(
@@ -262,6 +264,7 @@ def simulate(
     steps: int,
     pauses: Sequence[int] = (),
     until: Any = None,
+    after_barrier: Any = None,
     begin: float = 0.0,
 ) -> Simulated:
     """Runs the scheduler on given times, until all ranks together have taken so many steps.
@@ -277,6 +280,8 @@ def simulate(
         pauses: after how many steps of all ranks together an epoch ends.
         until: seconds since a record's begin when the next interval's speed takes over, rising in
             each rank, to go by these speeds instead; float64, [ranks, steps].
+        after_barrier: how many times as long the first step after a barrier takes; float64,
+            [ranks].
         begin: seconds of that record that are over.
 
     Raises:
@@ -288,6 +293,7 @@ def simulate(
         made = load().trepak_elastic_bsp_simulate(
             tf.convert_to_tensor(intervals, tf.float64),
             tf.convert_to_tensor([[]] if until is None else until, tf.float64),
+            tf.convert_to_tensor([] if after_barrier is None else after_barrier, tf.float64),
             model=model,
             lookahead=lookahead,
             staleness=staleness,
@@ -297,5 +303,9 @@ def simulate(
             pauses=list(pauses),
         )
     return Simulated(
-        float(made.seconds), made.waiting.numpy(), made.taken.numpy(), _schedule(made.counters)
+        float(made.seconds),
+        made.waiting.numpy(),
+        made.taken.numpy(),
+        _schedule(made.counters),
+        made.recorded.numpy(),
     )

@@ -1,5 +1,6 @@
 // What ElasticBSP has done, and what it would do: counters, and a simulation.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -48,10 +49,12 @@ computing, communication.
 REGISTER_OP("TrepakElasticBspSimulate")
     .Input("intervals: float64")
     .Input("until: float64")
+    .Input("after_barrier: float64")
     .Output("seconds: float64")
     .Output("waiting: float64")
     .Output("taken: int64")
     .Output("counters: float64")
+    .Output("recorded: float64")
     .Attr("model: {'elastic_bsp', 'ssp', 'asp'}")
     .Attr("lookahead: int >= 1")
     .Attr("staleness: int >= 0")
@@ -66,6 +69,7 @@ REGISTER_OP("TrepakElasticBspSimulate")
       context->set_output(1, context->Vector(context->Dim(intervals, 0)));
       context->set_output(2, context->Vector(context->Dim(intervals, 0)));
       context->set_output(3, context->Vector(kScheduled));
+      context->set_output(4, context->Matrix(context->UnknownDim(), 3));
       return absl::OkStatus();
     })
     .Doc(R"doc(
@@ -74,10 +78,12 @@ after the numbers of steps in `pauses`, see Simulate.
 
 intervals: [workers, steps], how long a worker's steps take, one after another and then again.
 until: [workers, steps], when the next interval's speed takes over, see Intervals; or [0, 0].
+after_barrier: [workers], how many times as long the first step after a barrier takes; or [0].
 begin: seconds of that record that are over.
 waiting: [workers], seconds.
 taken: [workers], steps.
 counters: see ElasticBspScheduler::Counters, in its order.
+recorded: [steps, 3], in the order of their ends, of each: rank, begin, end.
 )doc");
 
 // What a schedule has come to, as an op's output; see ElasticBspScheduler::Counters.
@@ -89,6 +95,20 @@ void OutputSchedule(tensorflow::OpKernelContext* context, int output,
       std::array<double, kScheduled>{count(c.barriers), count(c.steps), c.waiting, c.longest_waits,
                                      c.predicted_waits, count(c.predictions), c.error,
                                      count(c.taken_out), c.planning});
+}
+
+// Outputs a row for each item, [items, kColumns]; `row_of` returns it as an array.
+template <size_t kColumns, typename Item, typename RowOf>
+void OutputRows(tensorflow::OpKernelContext* context, int output, const std::vector<Item>& items,
+                const RowOf& row_of) {
+  tensorflow::Tensor* made = nullptr;
+  OP_REQUIRES_OK(context, context->allocate_output(
+                              output, {static_cast<int64_t>(items.size()), kColumns}, &made));
+  double* to = made->flat<double>().data();
+  for (const Item& item : items) {
+    const std::array<double, kColumns> row = row_of(item);
+    to = std::copy(row.begin(), row.end(), to);
+  }
 }
 
 class ElasticBspCountersOp : public ElasticBspOp {
@@ -121,17 +141,10 @@ class ElasticBspRecordedOp : public ElasticBspOp {
     const std::shared_ptr<ElasticBspController> controller = engine().controller();
     const std::vector<ElasticBspScheduler::Step> steps =
         controller == nullptr ? std::vector<ElasticBspScheduler::Step>{} : controller->recorded();
-    tensorflow::Tensor* recorded = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, {static_cast<int64_t>(steps.size()), 4}, &recorded));
-    auto rows = recorded->matrix<double>();
-    for (size_t i = 0; i < steps.size(); ++i) {
-      const auto row = static_cast<int64_t>(i);
-      rows(row, 0) = steps[i].worker;
-      rows(row, 1) = steps[i].end;
-      rows(row, 2) = steps[i].computing;
-      rows(row, 3) = steps[i].communication;
-    }
+    OutputRows<4>(context, 0, steps, [](const ElasticBspScheduler::Step& step) {
+      return std::array<double, 4>{static_cast<double>(step.worker), step.end, step.computing,
+                                   step.communication};
+    });
   }
 };
 
@@ -155,15 +168,24 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
     const tensorflow::Tensor& until = context->input(1);
     OP_REQUIRES(context, until.NumElements() == 0 || until.shape() == context->input(0).shape(),
                 absl::InvalidArgumentError("there must be a time for each step, or none"));
-    const double* timed = until.NumElements() == 0 ? nullptr : until.flat<double>().data();
+    const tensorflow::Tensor& longer = context->input(2);
+    OP_REQUIRES(context, longer.NumElements() == 0 || longer.NumElements() == matrix.dimension(0),
+                absl::InvalidArgumentError("there must be a factor for each worker, or none"));
+    const auto given = [](const tensorflow::Tensor& values) {
+      return values.NumElements() == 0 ? nullptr : values.flat<double>().data();
+    };
     ElasticBspScheduler::Rules rules = rules_;
     rules.workers = static_cast<uint32_t>(workers);
-    const Simulated simulated = Simulate(rules, {matrix.data(), timed, workers, recorded, begin_},
-                                         static_cast<uint64_t>(steps_), pauses_);
+    const Intervals intervals{matrix.data(), given(until),  workers,
+                              recorded,      given(longer), begin_};
+    const Simulated simulated = Simulate(rules, intervals, static_cast<uint64_t>(steps_), pauses_);
     OutputScalar(context, 0, simulated.seconds);
     OutputVector<double>(context, 1, simulated.waiting);
-    OutputVector<int64_t>(context, 2, simulated.steps);
+    OutputVector<int64_t>(context, 2, simulated.taken);
     OutputSchedule(context, 3, simulated.counters);
+    OutputRows<3>(context, 4, simulated.steps, [](const Simulated::Step& step) {
+      return std::array<double, 3>{static_cast<double>(step.worker), step.begin, step.end};
+    });
   }
 
  private:

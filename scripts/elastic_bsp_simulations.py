@@ -66,17 +66,16 @@ def _waiting(case: Case, run: Run) -> list[float]:
     changes all later ones, so several simulations begin at different places of the record.
     """
     from trepak.horovod_ext.elastic_bsp import StepOptions
-    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate, until_of
+    from trepak.horovod_ext.elastic_bsp_simulation import record_of, simulate
 
-    recorded = run["ranks"][0]["recorded"]
-    intervals, until = intervals_of(recorded), until_of(recorded)
+    record = record_of(run["ranks"][0]["recorded"])
     options = StepOptions("elastic_bsp", lookahead=int(run["way"].split()[1]))
-    learning = 2 * len(intervals)
-    epochs = [learning] + [case.epoch_steps * len(intervals)] * case.epochs
+    learning = 2 * len(record.intervals)
+    epochs = [learning] + [case.epoch_steps * len(record.intervals)] * case.epochs
     waiting = []
-    for begin in np.linspace(0, until[:, -1].min(), _BEGINS, endpoint=False).tolist():
-        whole = simulate(intervals, options, 2 * sum(epochs), epochs, until, begin)
-        learnt = simulate(intervals, options, learning, (), until, begin)
+    for begin in np.linspace(0, record.length, _BEGINS, endpoint=False).tolist():
+        whole = simulate(record, options, 2 * sum(epochs), epochs, begin)
+        learnt = simulate(record, options, learning, (), begin)
         waiting.append(whole.schedule.waiting - learnt.schedule.waiting)
     return waiting
 
@@ -85,56 +84,64 @@ def of_long_trainings(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[di
     """Returns what each lookahead makes of a training that no epoch ends, by the cases' ranks."""
     found = []
     for case, _ in measured:
-        if (known := _known(case, measured)) is not None:
-            times, until = known
-            steps = _LONG * len(times)
+        if (record := _known(case, measured)) is not None:
+            steps = _LONG * len(record.intervals)
             for ahead in (1, *LOOKAHEADS):
-                found.append(_simulated(LONG, case, times, until, steps, ahead))
+                found.append(_simulated(LONG, case, record, steps, ahead))
     return found
 
 
 def of_many_workers(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
     """Returns what 10,000 workers wait, with the intervals of the first case's ranks."""
+    from trepak.horovod_ext.elastic_bsp_simulation import Record
+
     case, _ = measured[0]
-    known = _known(case, measured)
-    if known is None:
+    record = _known(case, measured)
+    if record is None:
         return []
     rng = np.random.default_rng(0)
-    times, _ = known  # workers of many machines, that are not slow together
-    intervals = np.stack([rng.permutation(times[i % len(times)])[:64] for i in range(_MANY)])
-    return [_simulated(MANY, case, intervals, None, _MANY * _STEPS, ahead) for ahead in (1, 15)]
+    rank = np.arange(_MANY) % len(record.intervals)
+    # Workers of many machines are not slow together: each begins elsewhere in a rank's record.
+    places = np.arange(record.intervals.shape[1])
+    rolled = (places + rng.integers(len(places), size=(_MANY, 1))) % len(places)
+    lasting = np.diff(record.until, axis=1, prepend=0)
+    many = Record(
+        record.intervals[rank[:, None], rolled],
+        lasting[rank[:, None], rolled].cumsum(axis=1),
+        record.after_barrier[rank],
+    )
+    return [_simulated(MANY, case, many, _MANY * _STEPS, ahead) for ahead in (1, 15)]
 
 
 def _known(case: Case, measured: Sequence[tuple[Case, Sequence[Run]]]) -> Any:
-    """Returns the intervals of a case's ranks and until when they held; None without ElasticBSP."""
-    from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, until_of
+    """Returns the record of a case's first training by ElasticBSP; None without one."""
+    from trepak.horovod_ext.elastic_bsp_simulation import record_of
 
     runs = next(runs for other, runs in measured if other is case)
     run = next((run for run in runs if run["way"] == elastic_bsp(15)), None)
     recorded = None if run is None else run["ranks"][0]["recorded"]
-    return None if recorded is None else (intervals_of(recorded), until_of(recorded))
+    return None if recorded is None else record_of(recorded)
 
 
-def _simulated(
-    kind: str, case: Case, intervals: Any, until: Any, steps: int, lookahead: int
-) -> dict[str, Any]:
+def _simulated(kind: str, case: Case, times: Any, steps: int, lookahead: int) -> dict[str, Any]:
     """Returns one simulation as a row; a lookahead of 1 is bulk synchronous."""
     from trepak.horovod_ext.elastic_bsp import StepOptions
     from trepak.horovod_ext.elastic_bsp_simulation import simulate
 
     began = time.perf_counter()
     options = StepOptions("elastic_bsp", lookahead=lookahead)
-    simulated = simulate(intervals, options, steps, until=until)
+    simulated = simulate(times, options, steps)
+    workers = len(simulated.steps)
     barriers = max(1, simulated.schedule.barriers)
     return {
         "kind": kind,
         "case": case.name,
-        "workers": len(intervals),
+        "workers": workers,
         "lookahead": lookahead,
         "steps": steps,
         "seconds": simulated.seconds,
-        "waiting_share": float(simulated.waiting.sum()) / (simulated.seconds * len(intervals)),
-        "steps_per_barrier": steps / len(intervals) / barriers,
+        "waiting_share": float(simulated.waiting.sum()) / (simulated.seconds * workers),
+        "steps_per_barrier": steps / workers / barriers,
         "ms_to_plan": 1000 * simulated.schedule.planning / barriers,
         "s_to_simulate": time.perf_counter() - began,
     }

@@ -1,16 +1,15 @@
 """How accurate the cases of `trepak bench elastic_bsp` end by each way, with many seeds.
 
 Single trainings differ by more than the ways do, and a job takes minutes for each. Here one process
-takes all ranks' steps, in the order in which they would end, each with the parameters that its rank
-would have: the accuracies are real, the order is emulated, and no times are measured.
+takes all ranks' steps, in the order in which they end when a job's scheduler is simulated, each
+with the parameters that its rank would have: the accuracies are real, no times are measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import trepak.keras  # noqa: F401  # before Keras: it keeps TensorFlow's start-up noise off the terminal
@@ -20,71 +19,62 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trepak.horovod_ext.zipline import zipline
+from trepak.horovod_ext.elastic_bsp import StepOptions
+from trepak.horovod_ext.elastic_bsp_simulation import simulate
 from trepak.scripts.elastic_bsp_cases import COMPARED, ELASTIC, cases
 from trepak.scripts.uneven.cases import Case
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
-from trepak.scripts.uneven.worker import deal
+from trepak.scripts.uneven.worker import Hand, deal
 
-_STALENESS = 3  # of SSP
 _MOMENTUM = 0.9
 _DRAWS = 20_000
 _WANTED = 0.3  # points that ElasticBSP may be below the best of the others
 
-Expected = Sequence[float]
+
+def options_of(way: str) -> StepOptions:
+    """Returns the rules by which ranks wait for each other: as trepak's defaults, or for all."""
+    if way in (ASP, SSP):
+        return StepOptions(way)
+    return StepOptions("elastic_bsp", lookahead=1 if way == HOROVOD else int(way.split()[1]))
 
 
-def grants(way: str, taken: Sequence[int], granted: Sequence[float], each: Expected) -> list[float]:
-    """Returns how many steps each rank may have taken before it waits, [ranks].
+def epochs_of(case: Case, way: str, hands: Sequence[Hand]) -> Iterator[Any]:
+    """Yields an epoch's steps: rank, begin and end of each, in the order of their ends; [steps, 3].
 
-    Args:
-        way: its name.
-        taken: steps of each rank so far.
-        granted: what this returned last.
-        each: seconds that a step of each rank is expected to take.
-    """
-    if way == ASP:
-        return [math.inf] * len(taken)
-    if way == SSP:
-        return [min(taken) + _STALENESS + 1.0] * len(taken)
-    if list(taken) != list(granted):
-        return list(granted)  # not all have come to the barrier
-    lookahead = 1 if way == HOROVOD else int(way.split()[1])
-    ends = np.outer(each, np.arange(1, lookahead + 1))
-    return [
-        float(count + more) for count, more in zip(taken, zipline(ends).iterations, strict=True)
-    ]
-
-
-def order(
-    way: str, each: Expected, takes: Callable[[int], float], steps: int
-) -> Iterator[tuple[int | None, list[int]]]:
-    """Yields which rank ends a step, and who begins one then, until so many are over.
+    All ranks begin an epoch together, when all have ended the one before.
 
     Args:
+        case: how many epochs, and their steps.
         way: its name.
-        each: seconds that a step of each rank is expected to take.
-        takes: returns the seconds that the next step of a rank takes.
-        steps: of all ranks together.
+        hands: what each rank is dealt.
     """
-    taken, granted = [0] * len(each), [0.0] * len(each)
-    idle = set(range(len(each)))
-    under_way: list[tuple[float, int]] = []
-    begun, now, ended = 0, 0.0, None
-    while True:
-        granted = grants(way, taken, granted, each)
-        begin = [rank for rank in sorted(idle) if taken[rank] < granted[rank]][: steps - begun]
-        yield ended, begin
-        for rank in begin:
-            heapq.heappush(under_way, (now + takes(rank), rank))
-        begun += len(begin)
-        idle.difference_update(begin)
-        if not under_way:
-            return
-        now, ended = heapq.heappop(under_way)
-        taken[ended] += 1
-        idle.add(ended)
+    times = [(hand.times + case.exchange_ms) / 1000 for hand in hands]
+    steps = case.epoch_steps * len(hands)
+    epochs = [steps] * case.epochs
+    recorded = simulate(times, options_of(way), 2 * sum(epochs), epochs).recorded
+    first = 0
+    for over in np.cumsum(epochs):
+        # Who is at a step when an epoch is over, ends it.
+        while over < len(recorded) and recorded[over:, 1].min() < recorded[over - 1, 2]:
+            over += 1
+        yield recorded[first:over]
+        first = over
+
+
+def events_of(steps: Any) -> Iterator[tuple[list[int], int]]:
+    """Yields who begins a step, one after another, before another one of them ends; and that one.
+
+    Args:
+        steps: what `epochs_of` yields.
+    """
+    begins = steps[np.argsort(steps[:, 1], kind="stable")]
+    begun = 0
+    for rank, _, end in steps:
+        # Who begins when another ends has waited for that.
+        until = int(np.searchsorted(begins[:, 1], end))
+        yield begins[begun:until, 0].astype(int).tolist(), int(rank)
+        begun = until
 
 
 class Cluster:
@@ -115,16 +105,12 @@ class Cluster:
         case, size = self._case, len(self._case.ranks)
         hands = [deal(case, self._task, seed, rank, size) for rank in range(size)]
         dealt = [iter(hand.samples) for hand in hands]
-        times = [iter((hand.times + case.exchange_ms) / 1000) for hand in hands]
-        each = [float((hand.times.mean() + case.exchange_ms) / 1000) for hand in hands]
-        for epoch in range(case.epochs):
+        for epoch, steps in enumerate(epochs_of(case, way, hands)):
             rate = tf.constant(case.rate_of(epoch))
-            events = order(way, each, lambda rank: next(times[rank]), case.epoch_steps * size)
-            for ended, begin in events:
-                if ended is not None:
-                    self._step(tf.constant(ended), tf.constant(next(dealt[ended])), rate)
+            for begin, ends in events_of(steps):
                 for rank in begin:
                     self._of_ranks[rank].assign(self._served)
+                self._step(tf.constant(ends), tf.constant(next(dealt[ends])), rate)
         self._show(self._served)
         logits = self.model.predict(self._task.test[0], batch_size=1024, verbose=0)
         return float((logits.argmax(1) == self._task.test[1]).mean())

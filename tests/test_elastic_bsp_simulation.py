@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from trepak.horovod_ext.elastic_bsp import StepOptions
-from trepak.horovod_ext.elastic_bsp_simulation import intervals_of, simulate, until_of
+from trepak.horovod_ext.elastic_bsp_simulation import Record, record_of, simulate
 
 FACTORS = np.array([[1.0], [1.25], [1.6], [2.0]])
 BOUND = 2.0 * (1 / FACTORS).mean()  # max(T) · mean(1/T)
@@ -84,26 +85,71 @@ def test_an_epoch_that_has_ended_begins_no_step() -> None:
     assert found.schedule.waiting == 0.0  # a flush is no barrier
 
 
+def test_each_step_is_recorded() -> None:
+    found = simulate([[1.0], [2.5]], StepOptions("ssp", staleness=1), 5)
+    # Rank 0 waits with two steps more than the other one's.
+    np.testing.assert_allclose(
+        found.recorded, [[0, 0, 1], [0, 1, 2], [1, 0, 2.5], [0, 2.5, 3.5], [1, 2.5, 5]]
+    )
+    assert found.waiting.tolist() == [2.0, 0.0] and found.steps.tolist() == [3, 2]
+
+
 def test_what_was_recorded_can_be_simulated() -> None:
-    recorded = [[0, 1.0, 0.2, 0.1], [1, 1.1, 0.5, 0.1], [0, 1.4, 0.3, 0.1]]
-    np.testing.assert_allclose(intervals_of(recorded), [[0.3, 0.4], [0.6, 0.6]])
-    # The first began at 0.5. What rank 0 waited after its first step, 0.7 to 0.7, is halved; the
-    # slow rank's only step comes again after it.
-    np.testing.assert_allclose(until_of(recorded), [[0.5, 0.9], [0.6, 1.2]])
-    waited = [[0, 1.0, 0.2, 0.1], [1, 1.1, 0.5, 0.1], [0, 1.6, 0.3, 0.1]]
-    np.testing.assert_allclose(until_of(waited), [[0.6, 1.1], [0.6, 1.2]])
+    """The first step began at 0.5, rank 1's at 0.6; rank 0 waited 0.2 s after its first one.
+
+    Rank 1's only step comes again after it, and what came before.
+    """
+    found = record_of([[0, 1.0, 0.4, 0.1], [1, 1.2, 0.5, 0.1], [0, 1.5, 0.2, 0.1]])
+    np.testing.assert_allclose(found.intervals, [[0.5, 0.4, 0.3], [0.6, 0.6, 0.6]])
+    np.testing.assert_allclose(found.until, [[0.5, 0.7, 1.0], [0.1, 0.7, 0.8]])
+    np.testing.assert_allclose(found.after_barrier, [1.0, 1.0])
 
 
-def test_steps_by_time_go_at_the_speed_that_was_recorded_then() -> None:
+def test_first_steps_after_barriers_are_recognized_in_a_record() -> None:
+    """Steps that hardly ever begin at the same times, but after a barrier."""
+    steps, factors = np.array([[1.0], [1.52], [2.03]]), np.array([1.04, 1.03, 1.02])
+    given = Record(steps, 1000 * np.ones((3, 1)), factors)
+    found = simulate(given, StepOptions("elastic_bsp", lookahead=6), 300)
+    # A job does not time the first step of each.
+    rows = [[rank, end, end - begin, 0.0] for rank, begin, end in found.recorded if begin > 0]
+    again = record_of(rows)
+    np.testing.assert_allclose(again.after_barrier, factors)
+    np.testing.assert_allclose(again.intervals, np.broadcast_to(steps, again.intervals.shape))
+    repeated = simulate(again, StepOptions("elastic_bsp", lookahead=6), 300)
+    assert repeated.schedule.waiting == pytest.approx(found.schedule.waiting)
+
+
+def test_barriers_at_every_step_leave_nothing_to_compare_with() -> None:
+    found = simulate([[1.0], [2.0]], StepOptions("elastic_bsp", lookahead=1), 20)
+    again = record_of([[rank, end, end - begin, 0.0] for rank, begin, end in found.recorded])
+    np.testing.assert_allclose(again.after_barrier, [1.0, 1.0])
+    np.testing.assert_allclose(again.intervals[1], 2.0)
+
+
+def record(times: ArrayLike, until: ArrayLike) -> Record:
+    return Record(np.asarray(times, float), np.asarray(until, float), np.ones(len(times)))
+
+
+def test_steps_go_at_the_speed_that_was_recorded_then() -> None:
     """Rank 0 takes steps of 1 s for 2 s, then of 2 s for 4; rank 1 of 4 s all the time."""
-    times, until = [[1.0, 1.0, 2.0, 2.0], [4.0] * 4], [[1.0, 2.0, 4.0, 6.0], [4.0, 8.0, 12.0, 16.0]]
-    found = simulate(times, StepOptions("asp"), 5, until=until)  # at 1, 2, 4, 4 and 6
+    times = record(
+        [[1.0, 1.0, 2.0, 2.0], [4.0] * 4], [[1.0, 2.0, 4.0, 6.0], [4.0, 8.0, 12.0, 16.0]]
+    )
+    found = simulate(times, StepOptions("asp"), 5)  # at 1, 2, 4, 4 and 6
     assert found.seconds == 6.0 and found.steps.tolist() == [4, 1]
-    between = simulate(times, StepOptions("asp"), 2, until=until, begin=1.5)
+    between = simulate(times, StepOptions("asp"), 2, begin=1.5)
     assert between.seconds == 3.5  # half a step until 2, half of one until 3; then 2 s
-    again = simulate(times, StepOptions("asp"), 4, until=until, begin=5.0)
+    again = simulate(times, StepOptions("asp"), 4, begin=5.0)
     assert again.seconds == 4.0  # half of one until 6, which is 0; then at 1.5, 2.5 and 4
     assert again.steps.tolist() == [3, 1]
+
+
+def test_the_first_step_after_a_barrier_may_take_longer() -> None:
+    times = Record(np.array([[1.0], [1.0]]), np.array([[100.0], [100.0]]), np.array([1.5, 3.0]))
+    found = simulate(times, StepOptions("elastic_bsp", lookahead=1), 6)
+    assert found.seconds == 1.0 + 3.0 + 3.0  # no barrier is before the first one
+    assert found.waiting.tolist() == [1.5 + 1.5, 0.0]
+    assert simulate(times, StepOptions("asp"), 6).seconds == 3.0
 
 
 def test_ranks_that_are_slow_together_wait_less_than_one_after_another() -> None:
@@ -117,10 +163,10 @@ def test_ranks_that_are_slow_together_wait_less_than_one_after_another() -> None
             took = 0.5 * slow[int(now)]
             now += took
             recorded.append([rank, now, took, 0.0])
-    times, until = intervals_of(recorded), until_of(recorded)
+    times = record_of(recorded)
     options = StepOptions("elastic_bsp", lookahead=4)
-    by_step = simulate([times[0], np.roll(times[1], 40)], options, 1000)
-    by_time = simulate(times, options, 1000, until=until)
+    by_step = simulate([times.intervals[0], np.roll(times.intervals[1], 40)], options, 1000)
+    by_time = simulate(times, options, 1000)
     assert by_time.schedule.waiting < 0.5 * by_step.schedule.waiting
 
 
@@ -129,11 +175,17 @@ def test_ranks_that_are_slow_together_wait_less_than_one_after_another() -> None
 )
 def test_wrong_records_are_refused(wrong: list) -> None:
     with pytest.raises(ValueError, match="rise in each rank"):
-        simulate(np.ones((2, 2)), StepOptions("asp"), 10, until=wrong)
+        record(np.ones((2, 2)), wrong)
+
+
+def test_records_that_can_not_be_simulated_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 0 seconds of the record"):
-        simulate(np.ones((2, 2)), StepOptions("asp"), 10, until=[[1, 2], [1, 2]], begin=-1.0)
+        simulate(record(np.ones((2, 2)), [[1, 2], [1, 2]]), StepOptions("asp"), 10, begin=-1.0)
     with pytest.raises(ValueError, match="as long as its longest step"):
-        simulate([[1.0, 3.0]], StepOptions("asp"), 10, until=[[1, 2]])
+        record([[1.0, 3.0]], [[1, 2]])
+    for factors in ([1.0], [1.0, 0.0], [1.0, np.nan]):
+        with pytest.raises(ValueError, match="a positive factor for each of 2 ranks"):
+            Record(np.ones((2, 1)), np.ones((2, 1)), np.array(factors))
 
 
 @pytest.mark.parametrize("wrong", [[], [1.0, 2.0], [[0.0]], [[float("nan")]]])
@@ -144,9 +196,9 @@ def test_wrong_intervals_are_refused(wrong: list) -> None:
 
 def test_nothing_recorded_is_explained() -> None:
     with pytest.raises(ValueError, match="no step was recorded"):
-        intervals_of(np.zeros((0, 4)))
+        record_of(np.zeros((0, 4)))
     with pytest.raises(ValueError, match="has no recorded step"):
-        intervals_of([[1, 1.0, 0.2, 0.1]])
+        record_of([[1, 1.0, 0.2, 0.1]])
     with pytest.raises(ValueError, match="steps must be at least 1"):
         simulate([[1.0]], StepOptions("asp"), 0)
     with pytest.raises(ValueError, match="and in epochs"):

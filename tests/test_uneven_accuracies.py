@@ -3,49 +3,59 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 from trepak.scripts.elastic_bsp_cases import COMPARED, ELASTIC, cases
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
 from trepak.scripts.uneven.worker import deal
-from trepak.scripts.uneven_accuracies import Cluster, compare, order
+from trepak.scripts.uneven_accuracies import Cluster, compare, epochs_of, events_of
 
-_EACH = [1.0, 1.25, 1.6, 2.0]
+_CASE = dataclasses.replace(cases()[0], epochs=2, epoch_steps=60)
+_SIZE = len(_CASE.ranks)
 
 
-def _leads(way: str, steps: int) -> list[int]:
-    """Returns how many steps more than another a rank takes until all begin one together."""
-    taken, begun, leads = [0] * len(_EACH), [0] * len(_EACH), []
-    before = [*taken]
-    for ended, begin in order(way, _EACH, lambda rank: _EACH[rank], steps):
-        if ended is not None:
-            taken[ended] += 1
-            more = [count - earlier for count, earlier in zip(taken, before, strict=True)]
-            leads.append(max(more) - min(more))
-        before = [*taken] if len(begin) == len(_EACH) else before
-        for rank in begin:
-            assert begun[rank] == taken[rank]  # one step at a time
-            begun[rank] += 1
-    assert taken == begun and sum(taken) == steps
-    return leads
+def _epochs(way: str) -> list[Any]:
+    given = task(_CASE.task)
+    hands = [deal(_CASE, given, 0, rank, _SIZE) for rank in range(_SIZE)]
+    return list(epochs_of(_CASE, way, hands))
+
+
+@pytest.mark.parametrize("way", COMPARED)
+def test_epochs_hold_all_steps_and_begin_when_all_have_ended(way: str) -> None:
+    first, second = _epochs(way)
+    for steps in (first, second):
+        assert 240 <= len(steps) < 240 + _SIZE
+        assert (np.diff(steps[:, 2]) >= 0).all()
+    assert second[:, 1].min() == first[-1, 2]
 
 
 def test_ranks_wait_as_their_way_says() -> None:
-    assert max(_leads(HOROVOD, 40)) == 1
-    assert max(_leads(SSP, 400)) == 4
-    assert 1 < max(_leads(ELASTIC[0], 400)) <= 15
-    assert max(_leads(ASP, 400)) > 60
+    def most_ahead(way: str) -> float:
+        ended = np.eye(_SIZE)[_epochs(way)[0][:, 0].astype(int)].cumsum(axis=0)
+        return float((ended.max(axis=1) - ended.min(axis=1)).max())
+
+    assert most_ahead(HOROVOD) == 1
+    assert most_ahead(SSP) == 4
+    assert most_ahead(ELASTIC[0]) > 4 and most_ahead(ASP) > 4  # others wait for no count
 
 
-def test_all_fetch_at_a_barrier() -> None:
-    events = list(order(ELASTIC[0], _EACH, lambda rank: _EACH[rank], 400))
-    together = sum(begin == [0, 1, 2, 3] for _, begin in events)
-    assert 10 < together < 100
-    waiting = sum(not begin for _, begin in events)
-    assert waiting >= 3 * (together - 1)  # all but the last one that comes to it
+def test_each_takes_its_step_from_what_was_there_when_it_began() -> None:
+    # All begin an epoch together, and leave barriers so.
+    for way, least, most in ((HOROVOD, 60, 60), (ELASTIC[0], 5, 30), (ASP, 1, 1)):
+        under_way: set[int] = set()
+        together = 0
+        for begin, ends in events_of(_epochs(way)[0]):
+            assert under_way.isdisjoint(begin)
+            under_way.update(begin)
+            under_way.remove(ends)
+            together += sorted(begin) == [*range(_SIZE)]
+        assert not under_way
+        assert least <= together <= most, way
 
 
 def test_a_way_that_waits_trains_as_one_process() -> None:

@@ -21,10 +21,12 @@ class Run {
         pauses_(pauses),
         scheduler_(rules),
         granted_(rules.workers, 0),
+        began_(rules.workers, 0.0),
         idle_since_(rules.workers, 0.0),
-        idle_(rules.workers, true) {
+        idle_(rules.workers, true),
+        fetches_(rules.workers, false) {
     simulated_.waiting.assign(rules.workers, 0.0);
-    simulated_.steps.assign(rules.workers, 0);
+    simulated_.taken.assign(rules.workers, 0);
   }
 
   Simulated Go(uint64_t steps) {
@@ -33,7 +35,8 @@ class Run {
       const auto [now, worker] = events_.top();
       events_.pop();
       simulated_.seconds = now;
-      ++simulated_.steps[worker];
+      ++simulated_.taken[worker];
+      simulated_.steps.push_back({worker, began_[worker], now});
       idle_[worker] = true;
       idle_since_[worker] = now;
       const ElasticBspScheduler::Orders orders = scheduler_.End(worker, now, 0);
@@ -49,12 +52,13 @@ class Run {
   void Carry(const ElasticBspScheduler::Orders& orders, double now) {
     for (const ElasticBspScheduler::Grant& grant : orders.grants) {
       granted_[grant.worker] = grant.steps;
+      fetches_[grant.worker] = orders.barrier && intervals_.after_barrier != nullptr;
       GoOn(grant.worker, now);
     }
   }
 
   void GoOn(uint32_t worker, double now) {
-    const uint64_t step = simulated_.steps[worker];
+    const uint64_t step = simulated_.taken[worker];
     if (!idle_[worker] || step >= granted_[worker]) {
       return;
     }
@@ -63,7 +67,10 @@ class Run {
     if (pauses_over_ < pauses_.size() && scheduler_.counters().steps >= pauses_[pauses_over_]) {
       pausing_.push_back(worker);
     } else {
-      events_.emplace(now + intervals_.of(worker, step, now, length_), worker);
+      const double work = fetches_[worker] ? intervals_.after_barrier[worker] : 1;
+      fetches_[worker] = false;
+      began_[worker] = now;
+      events_.emplace(now + intervals_.of(worker, step, work, now, length_), worker);
     }
   }
 
@@ -95,8 +102,10 @@ class Run {
   ElasticBspScheduler scheduler_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<uint64_t> granted_;
+  std::vector<double> began_;  // their steps
   std::vector<double> idle_since_;
   std::vector<bool> idle_;
+  std::vector<bool> fetches_;  // parameters after a barrier, in the next step
   Simulated simulated_;
 };
 
@@ -110,22 +119,21 @@ double Intervals::length() const {
   return length;
 }
 
-double Intervals::of(size_t worker, uint64_t step, double now, double length) const {
+double Intervals::of(size_t worker, uint64_t step, double work, double now, double length) const {
   const double* interval = values + worker * steps;
   if (until == nullptr) {
-    return interval[step % steps];
+    return work * interval[step % steps];
   }
   const double* over = until + worker * steps;
   double time = std::fmod(now + begin, length);
   size_t at = std::upper_bound(over, over + steps - 1, time) - over;
-  double to_do = 1;  // of a step
   double took = 0;
   while (true) {
     const double lasts = std::min(over[at], length) - time;
-    if (to_do * interval[at] <= lasts) {
-      return took + to_do * interval[at];
+    if (work * interval[at] <= lasts) {
+      return took + work * interval[at];
     }
-    to_do -= lasts / interval[at];
+    work -= lasts / interval[at];
     took += lasts;
     const bool ends = over[at] >= length;
     time = ends ? 0 : over[at];

@@ -24,18 +24,27 @@ struct Intervals {
   const double* until = nullptr;  // [workers, steps]
   size_t workers = 0;
   size_t steps = 0;
+  // By how much the first step after a barrier is longer, as all ranks then fetch parameters at
+  // once: a factor. Null: it is not.
+  const double* after_barrier = nullptr;  // [workers]
   double begin = 0;  // seconds of the record that are over when the simulation begins
 
   // Seconds of the record, with `until`.
   double length() const;
-  // How long a step takes that begins now; `length`: of the record.
-  double of(size_t worker, uint64_t step, double now, double length) const;
+  // How long it takes to do as much as `work` steps are, from now on; `length`: of the record.
+  double of(size_t worker, uint64_t step, double work, double now, double length) const;
 };
 
 struct Simulated {
+  struct Step {
+    uint32_t worker = 0;
+    double begin = 0;
+    double end = 0;
+  };
   double seconds = 0;           // until all workers together had taken so many steps
   std::vector<double> waiting;  // by worker, seconds
-  std::vector<uint64_t> steps;  // by worker
+  std::vector<uint64_t> taken;  // by worker, steps
+  std::vector<Step> steps;      // of all workers, in the order of their ends
   ElasticBspScheduler::Counters counters;
 };
 

@@ -32,7 +32,7 @@ Status RnaController::Handle(Message message) {
     case MessageKind::kExchanged:
       return OnExchanged(header);
     default:
-      return InvalidArgumentError("RNA's controller got a message of kind " +
+      return InvalidArgumentError("the controller of rounds got a message of kind " +
                                   std::to_string(static_cast<int>(header.kind)));
   }
 }

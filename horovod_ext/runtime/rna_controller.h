@@ -31,7 +31,7 @@ class RnaController : public LedController {
   };
 
   RnaController(const Options& options, const Rules& rules, std::shared_ptr<ErrorLatch> errors)
-      : LedController(options, "RNA's controller", rules.members, std::move(errors)),
+      : LedController(options, "the controller of rounds", rules.members, std::move(errors)),
         rules_(rules),
         random_(rules.seed) {}
   ~RnaController() override { Stop(); }

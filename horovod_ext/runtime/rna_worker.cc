@@ -112,12 +112,12 @@ Status RnaWorker::Handle(Message message) {
   const Header& header = message.header;
   if (header.sender != controller_) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
-                                " is not RNA's controller");
+                                " is not the controller of rounds");
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (header.kind != MessageKind::kAdopt && header.round != started_) {
-      return InternalError("RNA's controller is in round " + std::to_string(header.round) +
+      return InternalError("the controller is in round " + std::to_string(header.round) +
                            ", this rank in round " + std::to_string(started_));
     }
     switch (header.kind) {
@@ -136,7 +136,7 @@ Status RnaWorker::Handle(Message message) {
         drains_since_ = Clock::now();
         break;
       default:
-        return InvalidArgumentError("RNA's worker got a message of kind " +
+        return InvalidArgumentError("a worker of rounds got a message of kind " +
                                     std::to_string(static_cast<int>(header.kind)));
     }
   }
@@ -164,7 +164,7 @@ void RnaWorker::Loop() {
         std::unique_lock<std::mutex> lock(mutex_);
         changed_.wait_for(lock, kPatience, [this] { return stopping_ || !error().ok(); });
       }
-      Fail(status.Annotate(Me() + ", round " + std::to_string(task.round) + " of RNA"));
+      Fail(status.Annotate(Me() + ", round " + std::to_string(task.round)));
       return;
     }
     WakeWaiting();
@@ -278,7 +278,7 @@ Status RnaWorker::Read(Round* round) {
   TREPAK_RETURN_IF_ERROR(error());
   std::lock_guard<std::mutex> lock(mutex_);
   if (Finished() == 0) {
-    return FailedPreconditionError(Me() + " reads a round of RNA, and none has finished");
+    return FailedPreconditionError(Me() + " reads a round, and none has finished");
   }
   if (exchange_.locked()) {
     RnaExchange::Outcome outcome = exchange_.Adopt();

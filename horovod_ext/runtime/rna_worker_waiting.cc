@@ -58,13 +58,12 @@ Status RnaWorker::Tick(Clock::time_point now) {
 std::string RnaWorker::NotYet() const {
   if (exchange_.locked()) {
     return "the parameters that rank " + std::to_string(locked_by_) +
-           " exchanges for its group after round " + std::to_string(*exchange_.locked()) +
-           " of RNA";
+           " exchanges for its group after round " + std::to_string(*exchange_.locked());
   }
   if (draining_ && !last_) {
-    return "all ranks to flush RNA's gradients, as at the end of an epoch";
+    return "all ranks to flush their gradients, as at the end of an epoch";
   }
-  return "round " + std::to_string(ended_) + " of RNA, which " +
+  return "round " + std::to_string(ended_) + ", which " +
          (started_ > ended_ ? "some rank does not take part in"
                             : "too few ranks have gradients for");
 }

@@ -117,7 +117,7 @@ TEST(RnaWorkerWaitingTest, WhoStepsOnWithoutRoundsFailsInTheEnd) {
   }
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 10 * kShort);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("round 0 of RNA, which too few ranks"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("round 0, which too few ranks"));
   EXPECT_THAT(std::string(Heard(&job, 1).message()), HasSubstr("rank 0: it has stepped on"));
 }
 
