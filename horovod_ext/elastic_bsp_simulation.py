@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trepak.horovod_ext.elastic_bsp import StepOptions
-from trepak.ops import elastic_bsp as native
-from trepak.ops.elastic_bsp import Simulated
+from trepak.ops import elastic_bsp_simulation as native
+from trepak.ops.elastic_bsp_simulation import Simulated
 
 __all__ = ["Record", "Simulated", "record_of", "simulate"]
 
 Floats = NDArray[np.float64]
 
-_TOGETHER = 0.001  # seconds within which ranks that leave a barrier begin their next steps
+_TOGETHER = 0.001  # seconds; what is no farther apart is taken to be at the same time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Record:
     """How long steps take each rank, and when.
 
@@ -30,7 +30,8 @@ class Record:
         until: when the next interval takes over, in seconds since the record's begin, rising in
             each rank; [ranks, intervals]. None: each is of one step, whenever that is.
         after_barrier: how many times as long the first step after a barrier takes, in which all
-            ranks fetch parameters at once; [ranks]. The intervals are without that. None: once.
+            ranks fetch parameters at once; [ranks]. The intervals are without that. None: it takes
+            as long as others.
 
     Raises:
         ValueError: times or factors that are not positive, or do not rise, or a record that is
@@ -43,6 +44,10 @@ class Record:
 
     def __post_init__(self) -> None:
         """Checks them."""
+        for name in ("intervals", "until", "after_barrier"):
+            if (given := getattr(self, name)) is not None:
+                values = np.ascontiguousarray(given, dtype=np.float64)
+                object.__setattr__(self, name, values)
         times, until, factors = self.intervals, self.until, self.after_barrier
         if times.ndim != 2 or times.size == 0 or not _are_positive(times):
             raise ValueError(
@@ -63,8 +68,8 @@ class Record:
                 )
         if factors is not None and (factors.shape != times.shape[:1] or not _are_positive(factors)):
             raise ValueError(
-                f"after_barrier must be a positive factor for each of {len(times)} ranks, "
-                f"got {factors.tolist()}."
+                f"after_barrier must be a positive factor for each of {len(times)} ranks; "
+                f"got {[*factors.shape]}, {factors.flat[:8]}."
             )
 
     @property
@@ -96,13 +101,14 @@ def simulate(
         epochs: steps of each epoch, of all ranks together: at its end all flush, which may take a
             few steps more, and go on together; with that of the last one it ends, if it has not
             before. Without any, no epoch ends.
-        begin: seconds of the record that are over when the simulation begins.
+        begin: seconds of the record that are over when the simulation begins; without `until` it
+            means nothing.
 
     Raises:
         ValueError: times that are not positive, or no steps.
     """
     if not isinstance(times, Record):
-        times = Record(np.asarray(times, dtype=np.float64))
+        times = Record(np.asarray(times))
     if steps < 1 or any(epoch < 1 for epoch in epochs):
         raise ValueError(f"steps must be at least 1, got {steps}, and in epochs {[*epochs]}.")
     if not (np.isfinite(begin) and begin >= 0):
@@ -121,51 +127,94 @@ def simulate(
     )
 
 
-def record_of(recorded: Any) -> Record:
-    """Returns a training's record: as many intervals of each rank, as a slow one's come again.
+class _Steps(NamedTuple):
+    """A rank's recorded steps; seconds since the record's begin, [steps].
 
-    It begins when the first step of all does. While a rank waits, or its steps are not timed, it
-    counts as one of its average speed. Intervals that come again do so as they came, right after
-    the last one. The first steps after barriers are those that more than half of the ranks begin
-    together.
+    Attributes:
+        begins: of the steps.
+        ends: of the steps.
+        intervals: that they would have taken, had none been the first one after a barrier.
+    """
+
+    begins: Floats
+    ends: Floats
+    intervals: Floats
+
+
+def record_of(recorded: Any, barriers: bool = True) -> Record:
+    """Returns a training's record, from when the first step of all begins to the last one's end.
+
+    While a rank waits, or its steps are not timed, it is taken to be as fast as on average, but for
+    what others' steps took longer then. Steps that more than half of the ranks begin together are
+    the first ones after barriers.
 
     Args:
         recorded: what `recorded_steps` returned on rank 0: float64, [steps, 4].
+        barriers: there were some. With SSP and ASP there are none, though ranks that have waited
+            for the same one begin together too.
 
     Raises:
-        ValueError: a rank has no step in it.
+        ValueError: a rank has no step in it, or it is of another shape.
     """
     by_rank = _by_rank(recorded)
     took = [theirs[:, 2:].sum(axis=1) for theirs in by_rank]
     ends = [theirs[:, 1] for theirs in by_rank]
-    begins = [end - interval for end, interval in zip(ends, took, strict=True)]
-    after = _after_barriers(begins)
+    begins = [end - time for end, time in zip(ends, took, strict=True)]
+    first, last = min(theirs[0] for theirs in begins), max(theirs[-1] for theirs in ends)
+    after = _after_barriers(begins) if barriers else [np.zeros(len(end), bool) for end in ends]
     factors = np.array([_factor(*theirs) for theirs in zip(took, after, strict=True)])
-    first = min(theirs[0] for theirs in begins)
-    timed = [
-        _timed(begin - first, end - first, np.where(fetches, interval / factor, interval))
-        for begin, end, interval, fetches, factor in zip(
+    ranks = [
+        _Steps(begin - first, end - first, np.where(fetches, time / factor, time))
+        for begin, end, time, fetches, factor in zip(
             begins, ends, took, after, factors, strict=True
         )
     ]
+    timed = [_timed(rank, ranks, last - first) for rank in ranks]
+    # Who has fewer intervals gets more, after the record's end.
     most = max(len(over) for _, over in timed)
-    intervals = [np.resize(interval, most) for interval, _ in timed]
-    until = [np.resize(over, most) + np.arange(most) // len(over) * over[-1] for _, over in timed]
-    return Record(np.stack(intervals), np.stack(until), factors)
+    more = [np.arange(1, most - len(over) + 1) for _, over in timed]
+    return Record(
+        np.stack([np.resize(time, most) for time, _ in timed]),
+        np.stack([np.append(over, over[-1] + n) for (_, over), n in zip(timed, more, strict=True)]),
+        factors,
+    )
 
 
-def _timed(begins: Floats, ends: Floats, intervals: Floats) -> tuple[Floats, Floats]:
-    """Returns a rank's intervals, average ones between its steps, and until when each holds."""
-    waits = begins - np.append(0, ends[:-1]) > _TOGETHER
-    over = np.append(ends, begins[waits])
+def _timed(mine: _Steps, ranks: Sequence[_Steps], last: float) -> tuple[Floats, Floats]:
+    """Returns intervals of a rank's steps and of the times between, and until when each holds."""
+    since, nexts = np.append(0, mine.ends), np.append(mine.begins, last)
+    waits = nexts - since > _TOGETHER
+    between = mine.intervals.mean() * _slowness(ranks, since[waits], nexts[waits])
+    over = np.append(mine.ends, nexts[waits])
     order = np.argsort(over)
-    between = np.full(waits.sum(), intervals.mean())
-    return np.append(intervals, between)[order], over[order]
+    return np.append(mine.intervals, between)[order], over[order]
+
+
+def _slowness(ranks: Sequence[_Steps], since: Floats, until: Floats) -> Floats:
+    """Returns how many times as long as on average ranks' steps took in given times, [times].
+
+    Who was at no step then does not count; 1 if nobody was.
+    """
+    took, usual = np.zeros(len(since)), np.zeros(len(since))
+    for rank in ranks:
+        times = np.maximum.accumulate(np.stack([rank.begins, rank.ends], axis=1).ravel())
+        lasted = times[1::2] - times[::2]
+        for total, seconds in (
+            (took, lasted),
+            (usual, lasted * rank.intervals.mean() / rank.intervals),
+        ):
+            done = np.stack([np.cumsum(seconds) - seconds, np.cumsum(seconds)], axis=1).ravel()
+            total += np.interp(until, times, done) - np.interp(since, times, done)
+    return np.divide(took, usual, out=np.ones(len(since)), where=usual > _TOGETHER)
 
 
 def _by_rank(recorded: Any) -> list[Floats]:
     """Returns the recorded steps of each rank."""
     rows = np.asarray(recorded, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != 4:
+        raise ValueError(
+            f"recorded must be what recorded_steps returns, [steps, 4]; got {[*rows.shape]}."
+        )
     if not len(rows):
         raise ValueError("no step was recorded: rank 0 records them, and only after its first two.")
     ranks = rows[:, 0].astype(int)
@@ -177,14 +226,15 @@ def _by_rank(recorded: Any) -> list[Floats]:
 
 def _after_barriers(begins: Sequence[Floats]) -> list[NDArray[np.bool_]]:
     """Returns of each rank which of its steps are first ones after a barrier, by their begins."""
-    every = np.sort(np.concatenate([*begins]))
-    found = []
-    for theirs in begins:
-        together = np.searchsorted(every, theirs + _TOGETHER, "right") - np.searchsorted(
-            every, theirs - _TOGETHER, "left"
-        )
-        found.append(together > max(1, len(begins) // 2))
-    return found
+
+    def together(times: Floats, others: Floats) -> NDArray[np.bool_]:
+        at = np.searchsorted(others, times - _TOGETHER)
+        return np.searchsorted(others, times + _TOGETHER, "right") > at
+
+    return [
+        np.sum([together(times, others) for others in begins], axis=0) > max(1, len(begins) // 2)
+        for times in begins
+    ]
 
 
 def _factor(took: Floats, after_barrier: NDArray[np.bool_]) -> float:

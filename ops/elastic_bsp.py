@@ -13,7 +13,6 @@ __all__ = [
     "ElasticBspCounters",
     "ElasticBspOptions",
     "Schedule",
-    "Simulated",
     "assign_parameters",
     "drain_elastic_bsp",
     "elastic_bsp_counters",
@@ -21,7 +20,7 @@ __all__ = [
     "fetch_parameters",
     "recorded_steps",
     "schedule",
-    "simulate",
+    "schedule_of",
     "start_elastic_bsp",
 ]
 
@@ -215,7 +214,7 @@ def schedule(stream: int) -> Schedule:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        return _schedule(load().trepak_elastic_bsp_schedule(stream=stream))
+        return schedule_of(load().trepak_elastic_bsp_schedule(stream=stream))
 
 
 def recorded_steps(stream: int) -> Any:
@@ -231,81 +230,12 @@ def recorded_steps(stream: int) -> Any:
         return load().trepak_elastic_bsp_recorded(stream=stream).numpy()
 
 
-def _schedule(counters: Any) -> Schedule:
+def schedule_of(counters: Any) -> Schedule:
+    """Returns an op's counters as a schedule.
+
+    Args:
+        counters: see the runtime's ElasticBspScheduler::Counters, in their order; float64, [9].
+    """
     planned = Schedule(*counters.numpy().tolist())
     counts = ("barriers", "steps", "predictions", "taken_out")
     return planned._replace(**{name: int(getattr(planned, name)) for name in counts})
-
-
-class Simulated(NamedTuple):
-    """What comes of simulated training.
-
-    Attributes:
-        seconds: that it takes.
-        waiting: seconds that each rank waits for others, float64, [ranks].
-        steps: that each rank takes, int64, [ranks].
-        schedule: what was planned.
-        recorded: rank, begin and end of each step, in the order of their ends; float64, [steps, 3].
-    """
-
-    seconds: float
-    waiting: Any
-    steps: Any
-    schedule: Schedule
-    recorded: Any
-
-
-def simulate(
-    intervals: Any,
-    model: str,
-    lookahead: int,
-    staleness: int,
-    prediction: str,
-    steps: int,
-    pauses: Sequence[int] = (),
-    until: Any = None,
-    after_barrier: Any = None,
-    begin: float = 0.0,
-) -> Simulated:
-    """Runs the scheduler on given times, until all ranks together have taken so many steps.
-
-    Args:
-        intervals: seconds that each rank's steps take, one after another and then again; float64,
-            [ranks, steps].
-        model: see `ElasticBspOptions`.
-        lookahead: see `ElasticBspOptions`.
-        staleness: see `ElasticBspOptions`.
-        prediction: see `ElasticBspOptions`.
-        steps: of all ranks together.
-        pauses: after how many steps of all ranks together an epoch ends.
-        until: seconds since a record's begin when the next interval's speed takes over, rising in
-            each rank, to go by these speeds instead; float64, [ranks, steps].
-        after_barrier: how many times as long the first step after a barrier takes; float64,
-            [ranks].
-        begin: seconds of that record that are over.
-
-    Raises:
-        tf.errors.InvalidArgumentError: there is no rank, or no step, or not a time for each.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        made = load().trepak_elastic_bsp_simulate(
-            tf.convert_to_tensor(intervals, tf.float64),
-            tf.convert_to_tensor([[]] if until is None else until, tf.float64),
-            tf.convert_to_tensor([] if after_barrier is None else after_barrier, tf.float64),
-            model=model,
-            lookahead=lookahead,
-            staleness=staleness,
-            prediction=prediction,
-            steps=steps,
-            begin=begin,
-            pauses=list(pauses),
-        )
-    return Simulated(
-        float(made.seconds),
-        made.waiting.numpy(),
-        made.taken.numpy(),
-        _schedule(made.counters),
-        made.recorded.numpy(),
-    )

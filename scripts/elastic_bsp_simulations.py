@@ -19,7 +19,7 @@ MANY = "workers with these intervals, simulated"
 
 _LONG = 10_000  # steps of each worker, on average
 _MANY = 10_000  # workers
-_STEPS = 30  # of each of them
+_STEPS = 200  # of each of them
 _BEGINS = 16  # places of a record, evenly apart, that simulations of a training begin at
 
 

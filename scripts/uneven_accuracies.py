@@ -42,7 +42,8 @@ def options_of(way: str) -> StepOptions:
 def epochs_of(case: Case, way: str, hands: Sequence[Hand]) -> Iterator[Any]:
     """Yields an epoch's steps: rank, begin and end of each, in the order of their ends; [steps, 3].
 
-    All ranks begin an epoch together, when all have ended the one before.
+    All ranks begin an epoch together, when all have ended the one before. Steps that one has too
+    many, as they were under way when it was over, the next one has too few.
 
     Args:
         case: how many epochs, and their steps.
@@ -63,7 +64,7 @@ def epochs_of(case: Case, way: str, hands: Sequence[Hand]) -> Iterator[Any]:
 
 
 def events_of(steps: Any) -> Iterator[tuple[list[int], int]]:
-    """Yields who begins a step, one after another, before another one of them ends; and that one.
+    """Yields for each end of a step who has begun one since the end before, and whose step ends.
 
     Args:
         steps: what `epochs_of` yields.

@@ -95,13 +95,14 @@ def test_each_step_is_recorded() -> None:
 
 
 def test_what_was_recorded_can_be_simulated() -> None:
-    """The first step began at 0.5, rank 1's at 0.6; rank 0 waited 0.2 s after its first one.
+    """The first step began at 0.5, rank 1's only one at 0.6; rank 0 waited 0.2 s between its two.
 
-    Rank 1's only step comes again after it, and what came before.
+    The record is over when the last step is. Rank 1 is taken to be as much slower before its step,
+    and faster after it, than on average as rank 0 was.
     """
     found = record_of([[0, 1.0, 0.4, 0.1], [1, 1.2, 0.5, 0.1], [0, 1.5, 0.2, 0.1]])
-    np.testing.assert_allclose(found.intervals, [[0.5, 0.4, 0.3], [0.6, 0.6, 0.6]])
-    np.testing.assert_allclose(found.until, [[0.5, 0.7, 1.0], [0.1, 0.7, 0.8]])
+    np.testing.assert_allclose(found.intervals, [[0.5, 0.4, 0.3], [0.75, 0.6, 0.45]])
+    np.testing.assert_allclose(found.until, [[0.5, 0.7, 1.0], [0.1, 0.7, 1.0]])
     np.testing.assert_allclose(found.after_barrier, [1.0, 1.0])
 
 
@@ -126,8 +127,30 @@ def test_barriers_at_every_step_leave_nothing_to_compare_with() -> None:
     np.testing.assert_allclose(again.intervals[1], 2.0)
 
 
+def test_without_barriers_steps_that_begin_together_are_like_others() -> None:
+    rows = [[0, 1.2, 1.2, 0.0], [1, 1.5, 1.5, 0.0], [0, 2.2, 1.0, 0.0], [1, 2.5, 1.0, 0.0]]
+    np.testing.assert_allclose(record_of(rows).after_barrier, [1.2, 1.5])
+    found = record_of(rows, barriers=False)  # SSP's: the slowest one has let all others go
+    np.testing.assert_allclose(found.after_barrier, [1.0, 1.0])
+    np.testing.assert_allclose(found.intervals[:, :2], [[1.2, 1.0], [1.5, 1.0]])
+
+
+def test_speeds_of_ranks_that_wait_are_averages_where_nobody_is_at_a_step() -> None:
+    rows = [[0, 1.0, 0.5, 0.0], [1, 1.0, 0.5, 0.0], [0, 3.0, 1.0, 0.0], [1, 3.0, 0.5, 0.0]]
+    found = record_of(rows, barriers=False)
+    # Of the 1.5 s that rank 1 waits, rank 0 is at a step for half a second, a slow one.
+    np.testing.assert_allclose(found.intervals, [[0.5, 0.75, 1.0], [0.5, 0.5 * 1.0 / 0.75, 0.5]])
+    np.testing.assert_allclose(found.until, [[0.5, 1.5, 2.5], [0.5, 2.0, 2.5]])
+
+
+def test_a_short_record_goes_on_until_its_last_step_ends() -> None:
+    found = record_of([[0, 1.0, 0.5, 0.0], [1, 5.0, 4.5, 0.0]])
+    np.testing.assert_allclose(found.intervals, [[0.5, 0.5], [4.5, 4.5]])
+    assert found.length == 4.5 and found.until[0, 0] == 0.5
+
+
 def record(times: ArrayLike, until: ArrayLike) -> Record:
-    return Record(np.asarray(times, float), np.asarray(until, float), np.ones(len(times)))
+    return Record(np.asarray(times), np.asarray(until))
 
 
 def test_steps_go_at_the_speed_that_was_recorded_then() -> None:
@@ -197,6 +220,8 @@ def test_wrong_intervals_are_refused(wrong: list) -> None:
 def test_nothing_recorded_is_explained() -> None:
     with pytest.raises(ValueError, match="no step was recorded"):
         record_of(np.zeros((0, 4)))
+    with pytest.raises(ValueError, match="what recorded_steps returns"):
+        record_of(simulate([[1.0]], StepOptions("asp"), 1).recorded)
     with pytest.raises(ValueError, match="has no recorded step"):
         record_of([[1, 1.0, 0.2, 0.1]])
     with pytest.raises(ValueError, match="steps must be at least 1"):

@@ -28,20 +28,29 @@ def _epochs(way: str) -> list[Any]:
 @pytest.mark.parametrize("way", COMPARED)
 def test_epochs_hold_all_steps_and_begin_when_all_have_ended(way: str) -> None:
     first, second = _epochs(way)
+    assert 240 <= len(first) < 240 + _SIZE
+    assert 480 <= len(first) + len(second) < 480 + _SIZE
     for steps in (first, second):
-        assert 240 <= len(steps) < 240 + _SIZE
         assert (np.diff(steps[:, 2]) >= 0).all()
     assert second[:, 1].min() == first[-1, 2]
 
 
 def test_ranks_wait_as_their_way_says() -> None:
-    def most_ahead(way: str) -> float:
-        ended = np.eye(_SIZE)[_epochs(way)[0][:, 0].astype(int)].cumsum(axis=0)
-        return float((ended.max(axis=1) - ended.min(axis=1)).max())
+    def most_ahead(way: str) -> int:
+        """Returns by how many steps one is ahead since all have last begun one together."""
+        taken, ahead = np.zeros(_SIZE, int), 0
+        for begin, ends in events_of(_epochs(way)[0]):
+            taken = taken * (len(begin) < _SIZE)
+            taken[ends] += 1
+            ahead = max(ahead, taken.max() - taken.min())
+        return ahead
 
     assert most_ahead(HOROVOD) == 1
-    assert most_ahead(SSP) == 4
-    assert most_ahead(ELASTIC[0]) > 4 and most_ahead(ASP) > 4  # others wait for no count
+    assert 1 < most_ahead(ELASTIC[0]) <= 15
+    assert most_ahead(ASP) > 25
+
+    ended = np.eye(_SIZE)[_epochs(SSP)[0][:, 0].astype(int)].cumsum(axis=0)
+    assert (ended.max(axis=1) - ended.min(axis=1)).max() == 4
 
 
 def test_each_takes_its_step_from_what_was_there_when_it_began() -> None:

@@ -1,0 +1,87 @@
+"""ElasticBSP's scheduler, and SSP's and ASP's, run natively on given times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from trepak.ops.elastic_bsp import Schedule, schedule_of
+from trepak.ops.loader import load
+
+__all__ = ["Simulated", "simulate"]
+
+
+class Simulated(NamedTuple):
+    """What comes of simulated training.
+
+    Attributes:
+        seconds: that it takes.
+        waiting: seconds that each rank waits for others, float64, [ranks].
+        steps: that each rank takes, int64, [ranks].
+        schedule: what was planned.
+        recorded: rank, begin and end of each step, in the order of their ends; float64, [steps, 3].
+    """
+
+    seconds: float
+    waiting: Any
+    steps: Any
+    schedule: Schedule
+    recorded: Any
+
+
+def simulate(
+    intervals: Any,
+    model: str,
+    lookahead: int,
+    staleness: int,
+    prediction: str,
+    steps: int,
+    pauses: Sequence[int] = (),
+    until: Any = None,
+    after_barrier: Any = None,
+    begin: float = 0.0,
+) -> Simulated:
+    """Runs the scheduler on given times, until all ranks together have taken so many steps.
+
+    Args:
+        intervals: seconds that each rank's steps take, one after another and then again; float64,
+            [ranks, steps].
+        model: see `elastic_bsp.ElasticBspOptions`.
+        lookahead: see `elastic_bsp.ElasticBspOptions`.
+        staleness: see `elastic_bsp.ElasticBspOptions`.
+        prediction: see `elastic_bsp.ElasticBspOptions`.
+        steps: of all ranks together.
+        pauses: after how many steps of all ranks together an epoch ends.
+        until: seconds since a record's begin when the next interval's speed takes over, rising in
+            each rank, to go by these speeds instead; float64, [ranks, steps].
+        after_barrier: how many times as long the first step after a barrier takes; float64,
+            [ranks].
+        begin: seconds of that record that are over.
+
+    Raises:
+        tf.errors.InvalidArgumentError: there is no rank, or no step, or not a time for each, or not
+            a factor for each rank. That times are positive, finite and rise is not checked; see
+            `horovod_ext.elastic_bsp_simulation.Record`.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        made = load().trepak_elastic_bsp_simulate(
+            tf.convert_to_tensor(intervals, tf.float64),
+            tf.convert_to_tensor([[]] if until is None else until, tf.float64),
+            tf.convert_to_tensor([] if after_barrier is None else after_barrier, tf.float64),
+            model=model,
+            lookahead=lookahead,
+            staleness=staleness,
+            prediction=prediction,
+            steps=steps,
+            begin=begin,
+            pauses=list(pauses),
+        )
+    return Simulated(
+        float(made.seconds),
+        made.waiting.numpy(),
+        made.taken.numpy(),
+        schedule_of(made.counters),
+        made.recorded.numpy(),
+    )
