@@ -170,12 +170,13 @@ def record_of(recorded: Any, barriers: bool = True) -> Record:
         )
     ]
     timed = [_timed(rank, ranks, last - first) for rank in ranks]
-    # Who has fewer intervals gets more, after the record's end.
+    # After the record's end those of who has fewer come again.
     most = max(len(over) for _, over in timed)
-    more = [np.arange(1, most - len(over) + 1) for _, over in timed]
     return Record(
         np.stack([np.resize(time, most) for time, _ in timed]),
-        np.stack([np.append(over, over[-1] + n) for (_, over), n in zip(timed, more, strict=True)]),
+        np.stack(
+            [np.resize(over, most) + np.arange(most) // len(over) * over[-1] for _, over in timed]
+        ),
         factors,
     )
 
