@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from trepak.scripts.bench_report import Options, Report, Surroundings
-from trepak.scripts.elastic_bsp_cases import COMPARED, ELASTIC, MORE_TRIALS, cases
+from trepak.scripts.elastic_bsp_cases import ELASTIC, cases
 from trepak.scripts.elastic_bsp_figures import draw
 from trepak.scripts.elastic_bsp_report import summarize
 from trepak.scripts.uneven.trainings import Plan, measure_all
@@ -23,12 +23,7 @@ def plan(options: Options) -> list[Plan]:
     if options.quick:
         case = dataclasses.replace(cases()[1], epochs=1, decayed_epochs=0, epoch_steps=40)
         return [Plan(case, (HOROVOD, ELASTIC[0]), [0])]
-    plans = []
-    for case in cases():
-        plans.append(Plan(case, case.ways, range(case.seeds)))
-        for part, seeds in MORE_TRIALS.get(case.name, {}).items():
-            plans.append(Plan(case, COMPARED, seeds, part))
-    return plans
+    return [Plan(case, case.ways, range(case.seeds)) for case in cases()]
 
 
 def measure(options: Options) -> Report:

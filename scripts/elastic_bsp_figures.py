@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trepak.scripts.bench_report import Report
-from trepak.scripts.elastic_bsp_report import CASES, CURVES, WAYS
+from trepak.scripts.elastic_bsp_report import CURVES, WAYS
 
 _Rows = Sequence[Mapping[str, Any]]
 
@@ -15,11 +15,9 @@ _Rows = Sequence[Mapping[str, Any]]
 def draw(report: Report, figure: Any) -> None:
     """Draws accuracies over time (Figure 4), steps per second, waiting; in the same colours."""
     curves = [row for row in report.rows if row["kind"] == CURVES]
-    longer = {row["case"] for row in report.rows if row["kind"] == CASES and row["to_the_end"]}
-    # Longer trainings are of the same ranks as others.
-    found = [row for row in report.rows if row["kind"] == WAYS and row["case"] not in longer]
+    found = [row for row in report.rows if row["kind"] == WAYS]
     names = list(dict.fromkeys(row["case"] for row in curves))
-    columns = min(3, len(names))
+    columns = min(2, len(names))
     rows = -(-len(names) // columns)
     figure.set_size_inches(max(10, 5 * columns), 4 * (rows + 1))
     above, below = figure.subfigures(2, 1, height_ratios=[rows, 1])

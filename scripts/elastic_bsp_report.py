@@ -60,7 +60,7 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
         "seconds": seconds,
         "seconds_to_accuracy": until if math.isfinite(until) else None,
         "steps_to_accuracy": steps * until / seconds if math.isfinite(until) else None,
-        "final_accuracy": curve[-1][2],
+        "final_accuracy": first["final_accuracy"],
         "final_loss": curve[-1][1] if math.isfinite(curve[-1][1]) else None,
         "steps": steps,
         "steps_per_s": steps / seconds,
@@ -120,7 +120,6 @@ def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
         "link_mbit_per_s": case.bits_per_second() / 1e6,
         "step_ms": case.step_ms(),
         "measured_step_ms": statistics.median(waited) if waited else None,
-        "to_the_end": case.to_the_end,
         "bound": case.bound(slowest),
         "larger_bound": case.bound(max(slowest, statistics.median(waited))) if waited else None,
     }
@@ -227,7 +226,7 @@ def summarize(
     simulated = simulations.of_runs(measured)
     return Report(
         "elastic_bsp",
-        claims_of(of_cases, found, simulated),
+        claims_of(found, simulated),
         [
             *of_cases,
             *found,

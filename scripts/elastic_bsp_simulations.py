@@ -11,7 +11,7 @@ import numpy as np
 from trepak.scripts.elastic_bsp_cases import LOOKAHEADS
 from trepak.scripts.uneven.cases import Case
 from trepak.scripts.uneven.trainings import Run
-from trepak.scripts.uneven.ways import elastic_bsp
+from trepak.scripts.uneven.ways import elastic_bsp, plans_barriers
 
 RUNS = "waiting, simulated with the intervals that were measured"
 LONG = "long trainings with these intervals, simulated"
@@ -30,7 +30,7 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
     """
     found = []
     for case, runs in measured:
-        by_elastic = [run for run in runs if run["way"].startswith("elastic-bsp")]
+        by_elastic = [run for run in runs if plans_barriers(run["way"])]
         simulations = [_waiting(case, run) for run in by_elastic]
         for run, simulated in zip(by_elastic, simulations, strict=True):
             waited = run["ranks"][0]["figures"]["planned_waiting"]  # at barriers

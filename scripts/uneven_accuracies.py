@@ -95,6 +95,7 @@ class Cluster:
         self._served = tf.Variable(tf.zeros(count))
         self._of_ranks = tf.Variable(tf.zeros((size, count)))
         self._momenta = tf.Variable(tf.zeros((size, count)))
+        self._final = self._task.more(case.final_samples)
         self._train = [tf.constant(part) for part in self._task.train]
 
     def accuracy(self, way: str, seed: int) -> float:
@@ -113,8 +114,9 @@ class Cluster:
                     self._of_ranks[rank].assign(self._served)
                 self._step(tf.constant(ends), tf.constant(next(dealt[ends])), rate)
         self._show(self._served)
-        logits = self.model.predict(self._task.test[0], batch_size=1024, verbose=0)
-        return float((logits.argmax(1) == self._task.test[1]).mean())
+        inputs, labels = self._final
+        logits = self.model.predict(inputs, batch_size=1024, verbose=0)
+        return float((logits.argmax(1) == labels).mean())
 
     @tf.function  # type: ignore[untyped-decorator]
     def _step(self, rank: Any, samples: Any, rate: Any) -> None:

@@ -20,7 +20,7 @@ from trepak.scripts.launcher import JobError
 from trepak.scripts.rna_cases import cases
 from trepak.scripts.uneven import clock, curves, trainings, worker
 from trepak.scripts.uneven.cases import WORD_MS, Case, Uneven, videos, words
-from trepak.scripts.uneven.clock import Clock, StopAtTarget, computed
+from trepak.scripts.uneven.clock import Clock, Snapshots, StopAtTarget, computed
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.trainings import Keeper, Plan
 from trepak.scripts.uneven.worker import Slowed, deal
@@ -111,6 +111,36 @@ def test_the_clock_stands_still_while_a_model_is_evaluated(
     assert 0.05 <= first <= 0.2 and 0.1 <= second < 0.3
     assert (loss, accuracy, watch.training_accuracies) == (0.5, 0.9, [0.8, 0.8])
     assert 0 <= watch.shares()["idle"] <= 1
+
+
+def test_weights_are_kept_every_second_and_later_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(clock.hvd, "barrier", lambda: None)
+    monkeypatch.setattr(clock.hvd, "rank", lambda: 0)
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: now[0])
+    shown = []
+    model = SimpleNamespace(
+        get_weights=lambda: now[0],
+        set_weights=shown.append,
+        evaluate=lambda *_, **__: {"loss": shown[-1], "accuracy": 0.5},
+    )
+    snapshots = Snapshots(1.0)
+    snapshots.set_model(model)
+    snapshots.on_epoch_begin(0)
+    for batch in range(2000):
+        now[0] = batch / 10
+        snapshots.on_train_batch_end(batch)
+    snapshots.on_epoch_end(0, {"accuracy": 0.8})
+    snapshots.evaluate(np.zeros(1), np.zeros(1))
+    assert [seconds for seconds, *_ in snapshots.losses] == shown
+    assert shown[:25] == [pytest.approx(1.0 + kept) for kept in range(25)]
+    assert shown[-1] == now[0]  # an epoch's end, always
+    later = np.diff([kept for kept in shown[:-1] if kept > 50]) / [
+        kept for kept in shown[:-2] if kept > 50
+    ]
+    assert 0.04 <= later.min() and later.max() < 0.044  # until the next batch ends
 
 
 @pytest.mark.parametrize(

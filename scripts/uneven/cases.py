@@ -98,8 +98,10 @@ class Case:
         decayed_epochs: the last ones, with a tenth of the learning rate.
         seeds: trainings by each way.
         records: what each step took is kept.
-        snapshot_s: seconds after which rank 0's weights are kept, to be evaluated when the training
-            is over, so that nothing holds it up; None: all ranks evaluate after each epoch.
+        snapshot_s: seconds after which rank 0's weights are kept, at first, and later ever more
+            rarely; they are evaluated when the training is over, so that nothing holds it up. None:
+            all ranks evaluate after each epoch.
+        final_samples: held-out samples of the accuracy with which such a training ends.
         to_the_end: trainings end where accuracies rise no more, and these are compared.
     """
 
@@ -120,6 +122,7 @@ class Case:
     seeds: int = 5
     records: bool = False
     snapshot_s: float | None = None
+    final_samples: int = 0
     to_the_end: bool = False
 
     def rate_of(self, epoch: int, _: float = 0.0) -> float:

@@ -15,6 +15,8 @@ import keras
 from trepak.ops.step_probe import StepTimes
 from trepak.scripts.idle_watch import IdleWatch
 
+_RARER = 0.04  # of the time so far, until weights are kept again: curves rise ever more slowly
+
 
 class Clock(keras.callbacks.Callback):
     """Times the training alone: from the begin of an epoch until its rounds are applied."""
@@ -60,7 +62,7 @@ class Snapshots(Clock):
     """
 
     def __init__(self, every: float) -> None:
-        """Makes it; `every`: seconds."""
+        """Makes it; `every`: seconds, as long as these are more than `_RARER` of a training's."""
         super().__init__()
         self._every = every
         self._kept: list[tuple[float, Any]] = []
@@ -69,7 +71,7 @@ class Snapshots(Clock):
         """Keeps the weights, if it is time."""
         seconds = self.seconds + time.perf_counter() - self._began
         latest = self._kept[-1][0] if self._kept else 0.0
-        if hvd.rank() == 0 and seconds >= latest + self._every:
+        if hvd.rank() == 0 and seconds >= latest + max(self._every, _RARER * latest):
             self._kept.append((seconds, self.model.get_weights()))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -37,12 +37,14 @@ class Task:
     Attributes:
         train: inputs and labels.
         test: those that are held out.
+        more: returns so many others that are held out; always the same ones.
         build: returns a new network, whose weights depend on `keras.utils.set_random_seed`.
         words: of each training sample, if they are sentences.
     """
 
     train: Arrays
     test: Arrays
+    more: Callable[[int], Arrays]
     build: Callable[[], keras.Model]
     words: np.ndarray[Any, Any] | None = None
 
@@ -68,8 +70,10 @@ def task(name: str) -> Task:
 
 def _seen_through_noise(
     shape: Sequence[int], classes: int, noise: float, repeated: Sequence[int] = ()
-) -> tuple[Arrays, Arrays]:
+) -> tuple[Arrays, Arrays, Callable[[int], Arrays]]:
     """Returns samples to train with and others to test: each class has one signal of its own.
+
+    The third draws more to test; see `Task`.
 
     Args:
         shape: of the signals.
@@ -83,12 +87,16 @@ def _seen_through_noise(
         signals = np.tile(signals, (1, *repeated))
         shape = signals.shape[1:]
 
-    def samples(count: int) -> Arrays:
+    def samples(rng: np.random.Generator, count: int) -> Arrays:
         labels = rng.integers(classes, size=count)
         seen = signals[labels] + noise * rng.normal(size=(count, *shape))
         return (seen / np.hypot(1, noise)).astype("float32"), labels.astype("int32")
 
-    return samples(_TRAIN), samples(_TEST)
+    return samples(rng, _TRAIN), samples(rng, _TEST), lambda count: samples(_others(), count)
+
+
+def _others() -> np.random.Generator:
+    return np.random.default_rng(3)
 
 
 def _normalized() -> layers.LayerNormalization:
@@ -159,7 +167,7 @@ def _sentences() -> Task:
     rng = np.random.default_rng(2)
     liked = rng.integers(1, _VOCABULARY, size=(_CLASSES, _LIKED))
 
-    def texts(count: int) -> tuple[Arrays, np.ndarray[Any, Any]]:
+    def texts(rng: np.random.Generator, count: int) -> tuple[Arrays, np.ndarray[Any, Any]]:
         labels = rng.integers(_CLASSES, size=count)
         any_word = rng.integers(1, _VOCABULARY, size=(count, MOST_WORDS))
         chosen = rng.random((count, MOST_WORDS)) < 0.8
@@ -182,5 +190,6 @@ def _sentences() -> Task:
         x = layers.LayerNormalization()(keras.ops.sum(x * share, 1))
         return keras.Model(text, layers.Dense(_CLASSES)(x))
 
-    train, lengths = texts(_TRAIN)
-    return Task(train, texts(_TEST)[0], build, lengths)
+    train, lengths = texts(rng, _TRAIN)
+    test, _ = texts(rng, _TEST)
+    return Task(train, test, lambda count: texts(_others(), count)[0], build, lengths)

@@ -16,6 +16,11 @@ def elastic_bsp(lookahead: int) -> str:
     return f"elastic-bsp {lookahead}"
 
 
+def plans_barriers(way: str) -> bool:
+    """Returns whether a way is ElasticBSP, whose scheduler records the times of steps."""
+    return way.startswith("elastic-bsp ")
+
+
 def sync_of(way: str, case: Case, seed: int) -> Any:
     """Returns how ranks synchronize.
 
@@ -29,9 +34,8 @@ def sync_of(way: str, case: Case, seed: int) -> Any:
     """
     import trepak
 
-    name, _, number = way.partition(" ")
-    if name == "elastic-bsp":
-        return trepak.ElasticBSP(lookahead=int(number))
+    if plans_barriers(way):
+        return trepak.ElasticBSP(lookahead=int(way.split()[1]))
     return {
         HOROVOD: lambda: trepak.BSP(),
         RNA: lambda: trepak.RNA(seed=seed),

@@ -24,11 +24,12 @@ from trepak.ops.step_probe import take_step_times
 from trepak.scripts.uneven.cases import WORD_MS, Case, Uneven
 from trepak.scripts.uneven.clock import Clock, Snapshots, StopAtTarget, computed
 from trepak.scripts.uneven.tasks import Task, task
-from trepak.scripts.uneven.ways import HOROVOD, sync_of
+from trepak.scripts.uneven.ways import HOROVOD, plans_barriers, sync_of
 from trepak.tf_plugins.served_steps import ServedSteps
 
 _DEALT = 4096  # steps, before their batches and times come again
 _WARM_UP = 8  # steps of each rank
+_DIGITS = 4  # of the seconds that are kept of each step, which takes a tenth of one
 _PATIENCE = 10  # epochs, as in the thesis
 
 
@@ -97,6 +98,7 @@ class Worker:
         """Prepares; a collective call."""
         self._case = case
         self._task: Task = task(case.task)
+        self._final = self._task.more(case.final_samples if hvd.rank() == 0 else 0)
         step_probe.enable()
         # What a network takes that waits like the baseline's; all ways of training get the same.
         take_step_times()
@@ -126,8 +128,9 @@ class Worker:
             epochs' training accuracies, steps and
             the seconds that they were to take, seconds in which this rank computed (see
             `computed`), ms that the network itself takes per step, what the way has counted, shares
-            of idle and stolen CPU; if the case says so, the seconds for which each step waited for
-            others, and what ElasticBSP's scheduler has recorded.
+            of idle and stolen CPU; if the case says so, rank 0's accuracy at the end, with more
+            samples, the seconds for which each of Horovod's steps waited for others, and what
+            ElasticBSP's scheduler has recorded.
         """
         training = Training(self, way, seed, self.own)
         training.warm_up()
@@ -152,9 +155,12 @@ class Worker:
             **_since(before, _counted(optimizer)),
             **clock.shares(),
         }
+        if self._case.final_samples and hvd.rank() == 0:
+            outcome["final_accuracy"] = training.accuracy(*self._final)
         if self._case.records:
-            outcome["synchronized"] = [round(one.done - one.ready, 6) for one in times]
-            outcome["recorded"] = _recorded(optimizer)[recorded:]
+            waited = [round(one.done - one.ready, _DIGITS) for one in times]
+            outcome["synchronized"] = waited if way == HOROVOD else []
+            outcome["recorded"] = _recorded(optimizer)[recorded:] if plans_barriers(way) else []
         training.end()
         return outcome
 
@@ -226,6 +232,12 @@ class Training:
             verbose=0,
         )
 
+    def accuracy(self, x: Any, y: Any) -> float:
+        """Returns that of this rank's weights."""
+        batch = len(self._task.test[0])  # for which the evaluation has been compiled
+        found = self._model.evaluate(x, y, batch_size=batch, verbose=0, return_dict=True)
+        return float(found["accuracy"])
+
     def end(self) -> None:
         """Ends its native threads, which would stay until the job ends; a collective call."""
         stream = getattr(self.optimizer._trepak.pace, "stream", None)
@@ -251,11 +263,11 @@ def _since(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) ->
 
 
 def _recorded(optimizer: Any) -> list[list[float]]:
-    """Returns the times of steps that ElasticBSP and the like have recorded, on rank 0."""
+    """Returns the times of steps that ElasticBSP has recorded, on rank 0."""
     pace = optimizer._trepak.pace
     if not isinstance(pace, ServedSteps) or pace.stream is None:
         return []
-    found: list[list[float]] = recorded_steps(pace.stream).round(6).tolist()  # microseconds
+    found: list[list[float]] = recorded_steps(pace.stream).round(_DIGITS).tolist()
     return found
 
 
