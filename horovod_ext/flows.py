@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends it
 _SECRET_BYTES = 32
 
 _streams: dict[int, str] = {}  # that run, and of which system
-_next_stream = 0  # none is used twice: an optimizer of a job before must not meet another's flows
+_next_stream = 0  # none is drawn twice: an optimizer of a job before must not meet another's flows
 
 
 def this_job() -> Job:
@@ -61,15 +61,21 @@ def _reachable_address() -> str:
         return address
 
 
+def draw_number() -> int:
+    """Returns a number that nothing in this job has had; a collective call."""
+    global _next_stream
+    number: int = max(exchange.gather(_next_stream, "the number of the flows"))
+    _next_stream = number + 1
+    return number
+
+
 def begin_stream(system: str) -> int:
     """Returns a number for what one optimizer has of native threads; a collective call.
 
     Args:
         system: whose, see `trepak.ops.streams`. They end when Horovod is shut down.
     """
-    global _next_stream
-    stream = max(exchange.gather(_next_stream, "the number of the flows"))
-    _next_stream = stream + 1
+    stream = draw_number()
     _streams[stream] = system
     basics.before_shutdown(_end_streams)
     atexit.register(_end_streams)

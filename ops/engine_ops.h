@@ -3,8 +3,10 @@
 #ifndef TREPAK_OPS_ENGINE_OPS_H_
 #define TREPAK_OPS_ENGINE_OPS_H_
 
+#include <memory>
 #include <string>
 
+#include "horovod_ext/runtime/engine.h"
 #include "horovod_ext/runtime/status.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -22,6 +24,16 @@ inline absl::Status ToFlowError(const Status& status) {
   }
   return status.ok() ? absl::OkStatus()
                      : absl::UnknownError("trepak's flows: " + std::string(status.message()));
+}
+
+// This process's client of the parameter servers; null, with `status`, if they don't run.
+inline std::shared_ptr<ParameterClient> FindClient(Status* status) {
+  std::shared_ptr<ParameterClient> client = Engine::Global().client();
+  *status = client == nullptr ? NotFoundError(
+                                    "the native engine does not run; an elastic job needs a "
+                                    "TensorFlowKerasState with this optimizer")
+                              : OkStatus();
+  return client;
 }
 
 }  // namespace trepak

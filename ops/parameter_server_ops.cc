@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/engine.h"
 #include "ops/engine_ops.h"
 #include "ops/payload_tensor.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -86,15 +85,6 @@ REGISTER_OP("TrepakPendingGradients")
       return absl::OkStatus();
     })
     .Doc("Says which variables' gradients were pushed and not delivered; fails for half a step.");
-
-std::shared_ptr<ParameterClient> FindClient(Status* status) {
-  std::shared_ptr<ParameterClient> client = Engine::Global().client();
-  *status = client == nullptr ? NotFoundError(
-                                    "the native engine does not run; an elastic job needs a "
-                                    "TensorFlowKerasState with this optimizer")
-                              : OkStatus();
-  return client;
-}
 
 class RegisterVariableOp : public tensorflow::OpKernel {
  public:

@@ -54,6 +54,7 @@ def cases() -> list[Case]:
         epoch_steps=192,
         decayed_epochs=_DECAYED,
         seeds=_TRIALS,
+        dynamic_sharding=True,
         records=True,
         snapshot_s=1.0,
         final_samples=_FINAL_SAMPLES,

@@ -26,6 +26,7 @@ from trepak.scripts.uneven.cases import Case
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
 from trepak.scripts.uneven.worker import Hand, deal
+from trepak.tf_plugins.dynamic_sharding import shuffled
 
 _MOMENTUM = 0.9
 _DRAWS = 20_000
@@ -106,13 +107,15 @@ class Cluster:
         self._momenta.assign(tf.zeros_like(self._momenta))
         case, size = self._case, len(self._case.ranks)
         hands = [deal(case, self._task, seed, rank, size) for rank in range(size)]
-        dealt = [iter(hand.samples) for hand in hands]
-        for epoch, steps in enumerate(epochs_of(case, way, hands)):
+        steps = (case.epochs * case.epoch_steps + 1) * size
+        numbers = shuffled(0, steps * case.batch, len(self._task.train[0]), seed)
+        order = iter(tf.reshape(numbers, (steps, case.batch)))
+        for epoch, of_epoch in enumerate(epochs_of(case, way, hands)):
             rate = tf.constant(case.rate_of(epoch))
-            for begin, ends in events_of(steps):
+            for begin, ends in events_of(of_epoch):
                 for rank in begin:
                     self._of_ranks[rank].assign(self._served)
-                self._step(tf.constant(ends), tf.constant(next(dealt[ends])), rate)
+                self._step(tf.constant(ends), next(order), rate)
         self._show(self._served)
         inputs, labels = self._final
         logits = self.model.predict(inputs, batch_size=1024, verbose=0)

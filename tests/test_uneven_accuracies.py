@@ -14,6 +14,7 @@ from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
 from trepak.scripts.uneven.worker import deal
 from trepak.scripts.uneven_accuracies import Cluster, compare, epochs_of, events_of
+from trepak.tf_plugins.dynamic_sharding import shuffled
 
 _CASE = dataclasses.replace(cases()[0], epochs=2, epoch_steps=60)
 _SIZE = len(_CASE.ranks)
@@ -76,9 +77,8 @@ def test_a_way_that_waits_trains_as_one_process() -> None:
         keras.optimizers.SGD(case.rate, momentum=0.9),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    hands = [deal(case, given, 3, rank, 4) for rank in range(4)]
     for step in range(5):
-        chosen = np.concatenate([hand.samples[step] for hand in hands])
+        chosen = shuffled(16 * step, 16, len(given.train[0]), seed=3).numpy()
         model.train_on_batch(given.train[0][chosen], given.train[1][chosen])
     wanted = np.concatenate([weights.ravel() for weights in model.get_weights()])
     cluster = Cluster(case)

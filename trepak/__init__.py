@@ -46,6 +46,7 @@ _EXPORTS = {
     "tf_plugins.ssp": "SSP",
     "tf_plugins.asp": "ASP",
     "tf_plugins.global_epochs": "global_epochs",
+    "tf_plugins.dynamic_sharding": "dynamic_sharding",
     "tf_plugins.state_average": "average_state",
     "tf_plugins.sync_batch_norm": "SyncBatchNormalization",
 }

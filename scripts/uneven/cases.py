@@ -97,6 +97,8 @@ class Case:
         epoch_steps: of each rank on average, in an epoch.
         decayed_epochs: the last ones, with a tenth of the learning rate.
         seeds: trainings by each way.
+        dynamic_sharding: ranks take samples from one order that they share; otherwise each has a
+            shard.
         records: what each step took is kept.
         snapshot_s: seconds after which rank 0's weights are kept, at first, and later ever more
             rarely; they are evaluated when the training is over, so that nothing holds it up. None:
@@ -120,6 +122,7 @@ class Case:
     epoch_steps: int = 48
     decayed_epochs: int = 0
     seeds: int = 5
+    dynamic_sharding: bool = False
     records: bool = False
     snapshot_s: float | None = None
     final_samples: int = 0

@@ -170,7 +170,7 @@ class Worker:
         if case.snapshot_s is not None:
             snapshots = Snapshots(case.snapshot_s)
             decay = keras.callbacks.LearningRateScheduler(case.rate_of)
-            training.fit(case.epoch_steps, case.epochs, decay, snapshots, validates=False)
+            training.fit(case.epoch_steps, case.epochs, decay, snapshots)
             snapshots.evaluate(*self._task.test)
             return snapshots
         clock = Clock()
@@ -186,6 +186,7 @@ class Training:
         """Makes them; the learning rate is 0."""
         keras.utils.set_random_seed(1000 * seed)
         self._case, self._task, self._own_pace = worker.case, worker.task, way != HOROVOD
+        self._seed = seed
         self._hand = deal(worker.case, worker.task, seed, hvd.rank(), hvd.size())
         self.slowed = Slowed(self._hand.times, own)
         inner = worker.task.build()
@@ -211,13 +212,15 @@ class Training:
         """Has the next `fit` begin with the first batch and the first step's time."""
         self.slowed.begin_anew()
 
-    def fit(self, steps: int, epochs: int, *callbacks: Any, validates: bool = True) -> None:
+    def fit(self, steps: int, epochs: int, *callbacks: Any) -> None:
         """Trains; `steps`: of an epoch, of each rank on average."""
         size, rank, batch = hvd.size(), hvd.rank(), self._case.batch
         train = [tf.constant(part) for part in self._task.train]
-        chosen = tf.data.Dataset.from_tensor_slices(self._hand.samples).repeat()
-        data = chosen.map(lambda samples: tuple(tf.gather(part, samples) for part in train))
+        data = self._numbers(warm_up=not callbacks).map(
+            lambda numbers: tuple(tf.gather(part, numbers) for part in train)
+        )
         held_out = tuple(part[rank::size] for part in self._task.test)  # the mean of all is taken
+        validates = self._case.snapshot_s is None
         self._model.fit(
             trepak.global_epochs(data, steps * batch * size) if self._own_pace else data,
             epochs=epochs,
@@ -231,6 +234,14 @@ class Training:
             ],
             verbose=0,
         )
+
+    def _numbers(self, warm_up: bool) -> tf.data.Dataset:
+        """Returns the numbers of the samples that this rank trains with, batch by batch."""
+        if self._case.dynamic_sharding and not warm_up:
+            samples = len(self._task.train[0])
+            order = trepak.dynamic_sharding(samples, self._case.batch, self._seed)
+            return order.prefetch(1)
+        return tf.data.Dataset.from_tensor_slices(self._hand.samples).repeat()
 
     def accuracy(self, x: Any, y: Any) -> float:
         """Returns that of this rank's weights."""

@@ -90,6 +90,15 @@ def compiled_loop(model: Any) -> None:
         announce.on_train_batch_end(number)
 
 
+def order(_: Any) -> None:
+    announce = Announce()
+    for number, _ in enumerate(trepak.dynamic_sharding(4096, 8)):
+        announce.on_train_batch_end(number)
+
+
+LOOPS = {"fit": fit, "eager_loop": eager_loop, "compiled_loop": compiled_loop, "order": order}
+
+
 def main() -> None:
     # The Gloo launcher ends the survivors with SIGTERM at once; they shall have their say first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -106,7 +115,7 @@ def main() -> None:
     if way == "overlap":
         trepak.overlap(model)
     try:
-        {"fit": fit, "eager_loop": eager_loop, "compiled_loop": compiled_loop}[sys.argv[1]](model)
+        LOOPS[sys.argv[1]](model)
     except hvd.elastic.HorovodInternalError as error:
         caught = {"ok": True, "error": str(error), "time": time.time()}
         # Before the traceback goes, and with it tf.data's iterator: that can take seconds, and the
