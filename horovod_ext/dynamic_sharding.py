@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from trepak.horovod_ext import basics, exchange, flows, parameter_server
+from trepak.horovod_ext.transport import Transport
 from trepak.ops import dynamic_sharding as native
 
 
-def start() -> int:
+def start(samples: int, seed: int, servers: Transport) -> int:
     """Begins an order of which nothing has been taken; a collective call.
+
+    Args:
+        samples: how many there are.
+        seed: of the order.
+        servers: parameter servers, which are started.
 
     Returns:
         Its key, for `trepak.ops.dynamic_sharding.take_samples`.
 
     Raises:
-        ValueError: the job is elastic.
+        ValueError: the job is elastic, the servers run with other options, or ranks have given
+            different numbers.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
     basics.reject_elastic("samples that ranks take from one order")
+    servers.start()
     key = parameter_server.key_of_stream(flows.draw_number())
-    native.begin_order(key, is_first=basics.rank() == 0)
-    exchange.gather(None, "that samples can be taken")
+    native.begin_order(key, basics.size(), is_first=basics.rank() == 0)
+    theirs = exchange.gather([samples, seed], "which samples can be taken")
+    for rank, (their_samples, their_seed) in enumerate(theirs):
+        if [their_samples, their_seed] != theirs[0]:
+            raise ValueError(
+                f"rank {rank} takes from {their_samples} samples with seed {their_seed}, rank 0 "
+                f"from {theirs[0][0]} with {theirs[0][1]}: give all ranks the same samples and "
+                "seed, and the number of all samples, not of a shard."
+            )
     return key

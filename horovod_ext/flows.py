@@ -64,7 +64,7 @@ def _reachable_address() -> str:
 def draw_number() -> int:
     """Returns a number that nothing in this job has had; a collective call."""
     global _next_stream
-    number: int = max(exchange.gather(_next_stream, "the number of the flows"))
+    number: int = max(exchange.gather(_next_stream, "the next number"))
     _next_stream = number + 1
     return number
 

@@ -14,7 +14,8 @@ from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import engine
 from trepak.ops import parameter_server as native
 
-# Of the servers' variables that are not a gradient's, and how many an optimizer may have of them.
+# Of the servers' variables that are not a gradient's, and how many an optimizer, or an order of
+# samples, may have of them.
 _FIRST_KEY = 1 << 31
 _KEYS_OF_STREAM = 1 << 12
 
@@ -115,10 +116,10 @@ def _end() -> None:
 
 
 def key_of_stream(stream: int) -> int:
-    """Returns the first key of what an optimizer's parameters are on the servers.
+    """Returns the first key of what an optimizer, or an order of samples, has on the servers.
 
     Args:
-        stream: the optimizer's number; see `flows.begin_stream`.
+        stream: its number, which `flows.draw_number` has drawn.
     """
     return _FIRST_KEY + _KEYS_OF_STREAM * stream
 

@@ -9,11 +9,12 @@ from trepak.ops.loader import load
 __all__ = ["begin_order", "take_samples"]
 
 
-def begin_order(key: int, is_first: bool) -> None:
+def begin_order(key: int, size: int, is_first: bool) -> None:
     """Begins an order of samples; every rank must, before any takes. The servers must run.
 
     Args:
         key: its number on the parameter servers.
+        size: number of ranks.
         is_first: on one rank.
 
     Raises:
@@ -22,17 +23,18 @@ def begin_order(key: int, is_first: bool) -> None:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_begin_order(key=key, is_first=is_first)
+        load().trepak_begin_order(key=key, size=size, is_first=is_first)
 
 
-def take_samples(key: int, count: int) -> Any:
+def take_samples(key: int, size: int, count: int) -> Any:
     """Takes the next samples of an order; returns how many had been taken before; int64, [].
 
     Args:
         key: what `begin_order` was given.
+        size: what `begin_order` was given.
         count: of the samples.
 
     Raises:
         HorovodInternalError: a server did not answer in time, or a rank has left.
     """
-    return load().trepak_take_samples(key=key, count=count)
+    return load().trepak_take_samples(key=key, size=size, count=count)

@@ -17,6 +17,7 @@ namespace {
 
 REGISTER_OP("TrepakBeginOrder")
     .Attr("key: int")
+    .Attr("size: int >= 1")
     .Attr("is_first: bool")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
@@ -24,22 +25,25 @@ REGISTER_OP("TrepakBeginOrder")
 Begins an order of samples that ranks take from; every rank must, before any takes.
 
 key: of the number on the parameter servers.
+size: number of ranks.
 is_first: on one rank, which sets it to 0.
 )doc");
 
 REGISTER_OP("TrepakTakeSamples")
     .Output("first: int64")
     .Attr("key: int")
+    .Attr("size: int >= 1")
     .Attr("count: int >= 1")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("Takes the next samples of the order; returns how many had been taken before.");
 
-// Thread safety: one after the other's callback, as a dataset does it.
+// Thread safety: of each key, a take must not begin before the one before has ended.
 class OrderOp : public tensorflow::AsyncOpKernel {
  public:
   explicit OrderOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("key", &key_));
+    OP_REQUIRES_OK(context, context->GetAttr("size", &size_));
   }
 
  protected:
@@ -56,8 +60,7 @@ class OrderOp : public tensorflow::AsyncOpKernel {
     if (client != nullptr) {
       // Servers divide what is added by the number of ranks.
       Payload number = Payload::Allocate(sizeof(double));
-      *static_cast<double*>(number.mutable_data()) =
-          static_cast<double>(samples) * Engine::Global().size();
+      *static_cast<double*>(number.mutable_data()) = static_cast<double>(samples * size_);
       status = (client.get()->*ask)(key(), Precedence(), std::move(number));
     }
     OP_REQUIRES_OK_ASYNC(context, ToFlowError(status), done);
@@ -71,6 +74,7 @@ class OrderOp : public tensorflow::AsyncOpKernel {
 
  private:
   int64_t key_ = 0;
+  int64_t size_ = 1;
 };
 
 class BeginOrderOp : public OrderOp {

@@ -30,8 +30,9 @@ inline absl::Status ToFlowError(const Status& status) {
 inline std::shared_ptr<ParameterClient> FindClient(Status* status) {
   std::shared_ptr<ParameterClient> client = Engine::Global().client();
   *status = client == nullptr ? NotFoundError(
-                                    "the native engine does not run; an elastic job needs a "
-                                    "TensorFlowKerasState with this optimizer")
+                                    "the native engine does not run: Horovod was shut down, or "
+                                    "an elastic job has no TensorFlowKerasState with its "
+                                    "optimizer")
                               : OkStatus();
   return client;
 }

@@ -8,8 +8,9 @@ with the parameters that its rank would have: the accuracies are real, no times 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import trepak.keras  # noqa: F401  # before Keras: it keeps TensorFlow's start-up noise off the terminal
@@ -107,19 +108,28 @@ class Cluster:
         self._momenta.assign(tf.zeros_like(self._momenta))
         case, size = self._case, len(self._case.ranks)
         hands = [deal(case, self._task, seed, rank, size) for rank in range(size)]
-        steps = (case.epochs * case.epoch_steps + 1) * size
-        numbers = shuffled(0, steps * case.batch, len(self._task.train[0]), seed)
-        order = iter(tf.reshape(numbers, (steps, case.batch)))
+        next_batch = self._dealer(hands, seed)
         for epoch, of_epoch in enumerate(epochs_of(case, way, hands)):
             rate = tf.constant(case.rate_of(epoch))
             for begin, ends in events_of(of_epoch):
                 for rank in begin:
                     self._of_ranks[rank].assign(self._served)
-                self._step(tf.constant(ends), next(order), rate)
+                self._step(tf.constant(ends), next_batch(ends), rate)
         self._show(self._served)
         inputs, labels = self._final
         logits = self.model.predict(inputs, batch_size=1024, verbose=0)
         return float((logits.argmax(1) == labels).mean())
+
+    def _dealer(self, hands: Sequence[Hand], seed: int) -> Callable[[int], Any]:
+        """Returns what returns the numbers of a rank's next batch of samples."""
+        case = self._case
+        if not case.dynamic_sharding:
+            shards = [iter(hand.samples) for hand in hands]
+            return lambda rank: tf.constant(next(shards[rank]))
+        steps = (case.epochs * case.epoch_steps + 1) * len(case.ranks)
+        numbers = shuffled(0, steps * case.batch, len(self._task.train[0]), seed)
+        order = iter(tf.reshape(numbers, (steps, case.batch)))
+        return lambda rank: next(order)
 
     @tf.function  # type: ignore[untyped-decorator]
     def _step(self, rank: Any, samples: Any, rate: Any) -> None:
@@ -170,9 +180,11 @@ def main() -> None:
     parser.add_argument("--case", choices=[*names], default="alexnet on 8")
     parser.add_argument("--seeds", type=int, nargs=2, default=[100, 130], help="from, to")
     parser.add_argument("--trials", type=int, nargs="+", default=[3, 9, 18])
+    parser.add_argument("--shards", action="store_true", help="of each rank, not one order")
     options = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    cluster = Cluster(names[options.case])
+    case = dataclasses.replace(names[options.case], dynamic_sharding=not options.shards)
+    cluster = Cluster(case)
     found: dict[str, list[float]] = {way: [] for way in COMPARED}
     for seed in range(*options.seeds):
         for way in COMPARED:

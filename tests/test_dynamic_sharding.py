@@ -20,7 +20,7 @@ def test_dynamic_sharding(tmp_path: Path, np: int, gloo: bool) -> None:
     assert job.code == 0, job.output[-6000:]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, 2])  # the latter's server counts what is taken
 def test_who_takes_samples_learns_that_a_rank_died(tmp_path: Path, rank: int) -> None:
     code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop="order", rank=rank)
     assert code != 0

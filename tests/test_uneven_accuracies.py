@@ -68,8 +68,11 @@ def test_each_takes_its_step_from_what_was_there_when_it_began() -> None:
         assert least <= together <= most, way
 
 
-def test_a_way_that_waits_trains_as_one_process() -> None:
-    case = dataclasses.replace(cases()[0], epochs=1, decayed_epochs=0, epoch_steps=5)
+@pytest.mark.parametrize("shards", [False, True], ids=["one order", "shards"])
+def test_a_way_that_waits_trains_as_one_process(shards: bool) -> None:
+    case = dataclasses.replace(
+        cases()[0], epochs=1, decayed_epochs=0, epoch_steps=5, dynamic_sharding=not shards
+    )
     given = task(case.task)
     keras.utils.set_random_seed(3000)
     model = given.build()
@@ -77,8 +80,11 @@ def test_a_way_that_waits_trains_as_one_process() -> None:
         keras.optimizers.SGD(case.rate, momentum=0.9),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
+    hands = [deal(case, given, 3, rank, 4) for rank in range(4)]
     for step in range(5):
         chosen = shuffled(16 * step, 16, len(given.train[0]), seed=3).numpy()
+        if shards:
+            chosen = np.concatenate([hand.samples[step] for hand in hands])
         model.train_on_batch(given.train[0][chosen], given.train[1][chosen])
     wanted = np.concatenate([weights.ravel() for weights in model.get_weights()])
     cluster = Cluster(case)

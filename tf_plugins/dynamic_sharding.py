@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from trepak.horovod_ext import basics
 from trepak.horovod_ext import dynamic_sharding as order
-from trepak.horovod_ext.parameter_server import ServerOptions
 from trepak.ops import dynamic_sharding as native
-from trepak.tf_plugins.parameter_servers import ParameterServers
+from trepak.tf_plugins.parameter_servers import ParameterServers, default_servers
 
 # With 4, TensorFlow's own number, the orders of 4,096 samples are correlated with each other and
 # with the samples' (1.3 and 1.8 times as much as random ones; with 8, 1.0 and 1.1).
@@ -34,30 +34,32 @@ def dynamic_sharding(
     Args:
         samples: how many there are.
         batch_size: how many a step takes.
-        seed: of the order, the same on all ranks.
+        seed: of the order, the same on all ranks. A job that goes on from a checkpoint needs
+            another one, or begins the same order anew.
         transport: what the optimizer has, if it is a `trepak.ParameterServers` or `trepak.Geryon`.
 
     Returns:
         Endless batches of numbers from 0 to `samples` - 1: int64, [batch_size].
 
     Raises:
-        ValueError: a number is not positive, the job is elastic, or its servers run with other
-            options than the transport's.
+        ValueError: a number is not positive, ranks have given different ones, the job is elastic,
+            or its servers run with other options than the transport's.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
     if samples < 1 or batch_size < 1:
         raise ValueError(
             f"samples and batch_size must be at least 1, got {samples} and {batch_size}."
         )
-    (transport or ParameterServers(dscp=ServerOptions().dscp)).start()
-    key = order.start()
+    key = order.start(samples, seed, transport or default_servers())
+    size = basics.size()
 
     def take(_: Any) -> Any:
-        return shuffled(native.take_samples(key, batch_size), batch_size, samples, seed)
+        return shuffled(native.take_samples(key, size, batch_size), batch_size, samples, seed)
 
     # A slow rank would take ever more samples ahead, which the others are then without.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.map_parallelization = False  # nor in a map after this
     return tf.data.Dataset.counter().map(take).with_options(options)
 
 

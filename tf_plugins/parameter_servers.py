@@ -17,6 +17,11 @@ from trepak.tf_plugins.forward_order import places
 _numbers = itertools.count()  # of parameters that were placed
 
 
+def default_servers() -> ParameterServers:
+    """Returns the servers of what needs some, where a user has asked for none."""
+    return ParameterServers(dscp=ServerOptions().dscp)
+
+
 class ParameterServers(Transport):
     """Sums gradients on servers that all ranks, or some, run; slice by slice, as they come.
 

@@ -11,11 +11,10 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, elastic_bsp, exchange, step_probe
 from trepak.horovod_ext.elastic_bsp import StepOptions
 from trepak.horovod_ext.gradient_reducer import GradientReducer
-from trepak.horovod_ext.parameter_server import ServerOptions
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.ops import elastic_bsp as native
 from trepak.tf_plugins.pace import OwnSteps, reject_combining
-from trepak.tf_plugins.parameter_servers import ParameterServers
+from trepak.tf_plugins.parameter_servers import ParameterServers, default_servers
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class ServedSteps(OwnSteps):
     def _start(self, variables: Sequence[Any]) -> None:
         self._take(variables)
         given = self._distribution.reducer.options.transport
-        transport = given or ParameterServers(dscp=ServerOptions().dscp)
+        transport = given or default_servers()
         assert isinstance(transport, ParameterServers)
         transport.start()
         labels = transport.place(variables)

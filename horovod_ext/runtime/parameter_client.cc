@@ -74,6 +74,10 @@ Status ParameterClient::Ask(uint32_t key, Precedence precedence, MessageKind kin
                                 variable->name + ", which has " +
                                 std::to_string(variable->elements) + " elements");
   }
+  if (!variable->delivered && kind != MessageKind::kPush) {
+    return FailedPreconditionError(Me() + " asked for " + variable->name +
+                                   " twice at once: ask in one thread at a time");
+  }
   if (!variable->delivered) {
     return FailedPreconditionError(Me() + " pushed " + variable->name +
                                    " again before the last round's sum was delivered: a step was "

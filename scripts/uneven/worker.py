@@ -206,17 +206,17 @@ class Training:
 
     def warm_up(self) -> None:
         """Compiles, and takes a few steps that learn nothing."""
-        self.fit(_WARM_UP, 1)
+        self.fit(_WARM_UP, 1, warms_up=True)
 
     def begin_anew(self) -> None:
         """Has the next `fit` begin with the first batch and the first step's time."""
         self.slowed.begin_anew()
 
-    def fit(self, steps: int, epochs: int, *callbacks: Any) -> None:
+    def fit(self, steps: int, epochs: int, *callbacks: Any, warms_up: bool = False) -> None:
         """Trains; `steps`: of an epoch, of each rank on average."""
         size, rank, batch = hvd.size(), hvd.rank(), self._case.batch
         train = [tf.constant(part) for part in self._task.train]
-        data = self._numbers(warm_up=not callbacks).map(
+        data = self._numbers(warms_up).map(
             lambda numbers: tuple(tf.gather(part, numbers) for part in train)
         )
         held_out = tuple(part[rank::size] for part in self._task.test)  # the mean of all is taken
@@ -235,9 +235,9 @@ class Training:
             verbose=0,
         )
 
-    def _numbers(self, warm_up: bool) -> tf.data.Dataset:
+    def _numbers(self, warms_up: bool) -> tf.data.Dataset:
         """Returns the numbers of the samples that this rank trains with, batch by batch."""
-        if self._case.dynamic_sharding and not warm_up:
+        if self._case.dynamic_sharding and not warms_up:
             samples = len(self._task.train[0])
             order = trepak.dynamic_sharding(samples, self._case.batch, self._seed)
             return order.prefetch(1)
