@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import test_bsp
+import test_dynamic_sharding
 import test_elastic
 import test_elastic_bsp
 import test_failures
@@ -73,6 +74,18 @@ def test_groups_of_rounds(tmp_path: Path, worker: str, gloo: bool, round: int) -
 @pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
 def test_supersteps(tmp_path: Path, np: int, gloo: bool, round: int) -> None:
     test_elastic_bsp.test_supersteps(tmp_path, np, gloo)
+
+
+@rounds
+@pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
+def test_samples_of_one_order(tmp_path: Path, np: int, gloo: bool, round: int) -> None:
+    test_dynamic_sharding.test_dynamic_sharding(tmp_path, np, gloo)
+
+
+@rounds
+@pytest.mark.parametrize("rank", [0, 2])
+def test_killed_ranks_that_take_samples(tmp_path: Path, rank: int, round: int) -> None:
+    test_dynamic_sharding.test_who_takes_samples_learns_that_a_rank_died(tmp_path, rank)
 
 
 @rounds

@@ -160,6 +160,17 @@ def test_a_training_ends_at_its_target(stop: StopAtTarget, ends: list[bool]) -> 
         assert model.stop_training is over
 
 
+@pytest.mark.parametrize("name", ["textures", "sentences"])
+def test_there_are_more_samples_to_test_with(name: str) -> None:
+    given = task(name)
+    (x, labels), (again, _) = given.more(200), given.more(200)
+    assert len(x) == len(labels) == 200
+    np.testing.assert_array_equal(x, again)
+    for others, _ in (given.train, given.test):
+        assert not (x[:, None] == others[None, :50]).reshape(200, 50, -1).all(axis=2).any()
+    assert len(given.more(0)[0]) == 0
+
+
 def test_uneven_times_are_those_of_the_case() -> None:
     rng = np.random.default_rng(0)
     times = Uneven(100, 500, 1000).draw(rng, 1000)

@@ -25,7 +25,7 @@ def dynamic_sharding(
     then in another order, on and on. With shards a fast rank would see its own samples more often
     than a slow one does, and the model would fit these better. Each batch is asked for when it is
     needed, which is a small message to one of the job's parameter servers and back; `prefetch(1)`
-    hides it.
+    hides it. What comes after this dataset does not take batches ahead by itself.
 
     A collective call: make it on all ranks, in the same order as others. Take from it in one thread
     at a time, as `fit` does. A rank that is given samples and ends before it trains with them keeps

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "horovod_ext/runtime/fake_network.h"
@@ -175,15 +177,21 @@ TEST(ParameterServerTest, ValuesAreChangedByWhoeverComes) {
   EXPECT_EQ(job.Get(2, 0).values, std::vector<float>(10, 7.0F));
   for (uint32_t rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(job.client(rank).Fetch(0, 0).ok());
-    EXPECT_FALSE(job.client(rank).Fetch(0, 0).ok()) << "one at a time";
+    EXPECT_THAT(std::string(job.client(rank).Fetch(0, 0).message()),
+                HasSubstr("ask in one thread at a time"));
     EXPECT_EQ(job.Get(rank, 0).values, std::vector<float>(10, 7.0F));
   }
   std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::set<float> seen;
   for (uint32_t rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       for (int i = 0; i < 100; ++i) {
         EXPECT_TRUE(job.client(rank).Change(0, 0, Floats(std::vector<float>(10, 1.0F))).ok());
-        EXPECT_TRUE(job.Get(rank, 0).status.ok());
+        const Outcome outcome = job.Get(rank, 0);
+        ASSERT_TRUE(outcome.status.ok());
+        const std::lock_guard<std::mutex> lock(mutex);
+        seen.insert(outcome.values.front());
       }
     });
   }
@@ -192,6 +200,7 @@ TEST(ParameterServerTest, ValuesAreChangedByWhoeverComes) {
   }
   ASSERT_TRUE(job.client(0).Fetch(0, 0).ok());
   EXPECT_EQ(job.Get(0, 0).values, std::vector<float>(10, 307.0F)) << "none is lost";
+  EXPECT_EQ(seen.size(), 300u) << "each sees what its own change has made";
 }
 
 TEST(ParameterServerTest, ChangesOfWhatHasNoValueFail) {
