@@ -38,12 +38,14 @@ def _accuracies(axes: Any, rows: _Rows, title: str, colours: Mapping[str, str]) 
     for way, colour in colours.items():
         trials = [row["curve"] for row in rows if row["way"] == way]
         if trials:
-            median = sorted(trials, key=lambda curve: float(curve[-1][0]))[len(trials) // 2]
+            median = sorted(trials, key=lambda curve: float(curve[-1][2]))[len(trials) // 2]
             seconds, _, accuracies = zip(*median, strict=True)
             axes.plot(seconds, accuracies, color=colour, linewidth=0.8, label=way)
     if rows[0]["target"]:
         axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
-    axes.set(xlabel="seconds (median trial)", ylabel="held-out accuracy", title=title)
+    axes.set(
+        xlabel="seconds (the trial of median accuracy)", ylabel="held-out accuracy", title=title
+    )
     axes.legend(fontsize="x-small")
 
 

@@ -153,6 +153,7 @@ def ways_of(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]
                     "steps_per_s_vs_served_bsp": statistics.median(served) if served else None,
                     "bound": case["bound"],
                     "fraction_of_bound": faster / case["bound"],
+                    "fraction_of_larger_bound": faster / case["larger_bound"],
                     "final_accuracy": _median(pairs, "final_accuracy"),
                     "waiting_ms_per_step": _median(pairs, "waiting_ms_per_step"),
                     "waiting_vs_bsp": statistics.median(

@@ -26,7 +26,8 @@ _BEGINS = 16  # places of a record, evenly apart, that simulations of a training
 def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
     """Returns a row for each training by ElasticBSP: seconds that ranks waited, and simulated.
 
-    They are simulated with the training's own intervals, and with those of another trial.
+    They are simulated with the training's own intervals, and with those of the other trial that
+    does it worst.
     """
     found = []
     for case, runs in measured:
@@ -35,9 +36,9 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
         for run, simulated in zip(by_elastic, simulations, strict=True):
             waited = run["ranks"][0]["figures"]["planned_waiting"]  # at barriers
             of_another = [
-                float(np.mean(others))
+                float(np.mean(others)) / waited - 1
                 for other, others in zip(by_elastic, simulations, strict=True)
-                if other["way"] == run["way"] and other is not run
+                if waited and other["way"] == run["way"] and other is not run
             ]
             found.append(
                 {
@@ -50,9 +51,7 @@ def of_runs(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, An
                     "simulated_from_s": min(simulated),
                     "simulated_to_s": max(simulated),
                     "error": float(np.mean(simulated)) / waited - 1 if waited else None,
-                    "error_with_another": of_another[0] / waited - 1
-                    if of_another and waited
-                    else None,
+                    "error_with_another": max(of_another, key=abs, default=None),
                 }
             )
     return found

@@ -93,6 +93,10 @@ def test_claims_are_about_the_worst_case() -> None:
     assert claims["elastic_bsp.waiting_vs_bsp"] == pytest.approx(2.0 / (0.12 * 256))
     assert claims["elastic_bsp.scheduler_overhead"] == pytest.approx(0.01 / 50)
     assert claims["elastic_bsp.simulated_waiting_error"] > 0
+    found = [row for row in report.rows if row["kind"] == elastic_bsp_report.WAYS]
+    # Horovod's ranks end a step every 70 s / 256, far more than the emulated ones compute.
+    for row in found:
+        assert row["fraction_of_larger_bound"] < row["fraction_of_bound"], row
     json.loads(report.to_json())
     (alexnet, *_) = [row for row in report.rows if row["kind"] == elastic_bsp_report.ORDERS]
     assert alexnet["order"].endswith(f"{SSP}, {HOROVOD}")

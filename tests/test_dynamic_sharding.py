@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import run_job
 from test_bsp import count_cases
@@ -18,6 +19,15 @@ def test_dynamic_sharding(tmp_path: Path, np: int, gloo: bool) -> None:
     job = run_job(["run.py", "dynamic_sharding"], tmp_path, np=np, gloo=gloo)
     assert job.passed("dynamic_sharding") == [count_cases("dynamic_sharding")] * np, job.output
     assert job.code == 0, job.output[-6000:]
+
+
+@pytest.mark.parametrize("samples", [1, 2, 2**16, 2**16 + 1, 2**17 + 1, 2**18 + 1])
+def test_a_pass_has_each_sample_once(samples: int) -> None:
+    from trepak.tf_plugins.dynamic_sharding import shuffled
+
+    taken = shuffled(samples, 2 * samples, samples, seed=7).numpy().reshape(2, samples)
+    np.testing.assert_array_equal(np.sort(taken), [range(samples)] * 2)
+    assert samples < 3 or (taken[0] != taken[1]).any()
 
 
 @pytest.mark.parametrize("rank", [0, 2])  # the latter's server counts what is taken

@@ -60,15 +60,16 @@ class Replica(OwnSteps):
     def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
         optimizer._apply_plainly(ready_grads, list(variables))
-        native.add_change(self.stream, self._values())
+        native.add_change(self.stream, self._values.read())
         step_probe.mark_done([], ready, at_own_pace=True)
-        self._show(native.load_parameters(self.stream, self._dtype, self._shapes()))
+        self._values.show(
+            native.load_parameters(self.stream, self._values.dtype, self._values.shapes())
+        )
 
     def _start(self, variables: Sequence[Any]) -> None:
-        self._take(variables)
-        self.stream = adpsgd.start(self._seed, self._dtype, self._shapes())
+        self.stream = adpsgd.start(self._seed, self._values.dtype, self._values.shapes())
         with tf.init_scope():
-            native.assign_parameters(self.stream, self._values())
+            native.assign_parameters(self.stream, self._values.read())
             exchange.gather(None, "that all replicas are set")  # before any is averaged
 
     def rounds(self) -> RoundsOfRank:
@@ -83,11 +84,13 @@ class Replica(OwnSteps):
         if self.stream is None:
             return
         with tf.init_scope():
-            native.bring_change(self.stream, self._values())  # weights that were set since
+            native.bring_change(self.stream, self._values.read())  # weights that were set since
             native.settle(self.stream)
             # Averagings move parameters between ranks until all have settled.
             exchange.gather(None, "that all replicas have settled")
-            mine = native.load_parameters(self.stream, self._dtype, self._shapes())
+            mine = native.load_parameters(self.stream, self._values.dtype, self._values.shapes())
             name = f"trepak_adpsgd_{self.stream}"
-            self._show(collectives.grouped_allreduce(mine, op=collectives.Average, name=name))
-            native.show_parameters(self.stream, self._values())
+            self._values.show(
+                collectives.grouped_allreduce(mine, op=collectives.Average, name=name)
+            )
+            native.show_parameters(self.stream, self._values.read())

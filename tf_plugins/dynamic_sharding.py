@@ -68,10 +68,26 @@ def shuffled(first: Any, count: int, samples: int, seed: int) -> Any:
     places = first + tf.range(count, dtype=tf.int64)
     passes = places // samples
     seeds = tf.stack([tf.fill([count], tf.constant(seed, tf.int64)), passes, passes], axis=1)
+    numbers = places % samples
+    if not _is_too_short(samples - 1):
+        return _permuted(numbers, seeds, samples)
+    # A permutation of one more: who gets that one takes what it becomes itself.
+    numbers = _permuted(numbers, seeds, samples + 1)
+    extra = _permuted(tf.fill([count], tf.constant(samples, tf.int64)), seeds, samples + 1)
+    return tf.where(numbers == samples, extra, numbers)
+
+
+def _permuted(numbers: Any, seeds: Any, count: int) -> Any:
+    """Returns what a permutation of 0 to `count` - 1, one for each seed, makes of numbers."""
     # tf.random.experimental.index_shuffle spoils seeds of their own (TensorFlow 2.21).
     return tf.raw_ops.RandomIndexShuffle(
-        index=places % samples,
-        seed=seeds,
-        max_index=tf.constant(samples - 1, tf.int64),
-        rounds=_ROUNDS,
+        index=numbers, seed=seeds, max_index=tf.constant(count - 1, tf.int64), rounds=_ROUNDS
     )
+
+
+def _is_too_short(largest: int) -> bool:
+    """Returns whether TensorFlow (2.21) permutes numbers of a bit less than the largest has.
+
+    They have an even number of bits, at least 16, of which a power of 4 needs one more.
+    """
+    return largest >= 1 << 16 and largest.bit_count() == 1 and largest.bit_length() % 2 == 1

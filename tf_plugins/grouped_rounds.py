@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange, rna, rna_groups
 from trepak.horovod_ext.broadcasting import broadcast_variables
-from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import rna as native
+from trepak.tf_plugins.exchanged_values import ExchangedValues
 from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.tracing import if_true
 
@@ -33,6 +32,7 @@ class GroupedRounds(Rounds):
         super().__init__(distribution, options)
         self._auto = groups == "auto"
         self._given = groups
+        self._values: Any = None  # the job's parameters, as this rank has them
         self.groups: list[list[int]] = []
         self._timed = (0, 0.0)  # steps and their seconds when the groups were looked at last
 
@@ -41,30 +41,26 @@ class GroupedRounds(Rounds):
         self.groups = rna_groups.check([range(size)] if self._auto else self._given, size)
         if self._auto:
             rna_groups.check_that_sets_can_be_added()
+        self._values = ExchangedValues(self._summed)
         stream = rna.start(self._options, self._dtype, self._shapes(), self.groups)
         with tf.init_scope():
             if basics.rank() == 0:
-                native.assign_parameters(stream, self._values())
+                native.assign_parameters(stream, self._values.read())
             exchange.gather(None, "that the job's parameters are set")
             self._fetch(stream)
         self.stream = stream
 
-    def _values(self) -> list[Any]:
-        return [tf.cast(tf_variable(v).value(), self._dtype) for v in self._summed]
-
     def _fetch(self, stream: int) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
-        self._take(native.fetch_parameters(stream, self._dtype, self._shapes()))
+        self._values.show(native.fetch_parameters(stream, self._dtype, self._shapes()))
         exchange.gather(None, "that all ranks have the job's parameters")
-
-    def _take(self, values: Sequence[Any]) -> None:
-        for variable, value in zip(self._summed, values, strict=True):
-            tf_variable(variable).assign(tf.cast(value, variable.dtype))
 
     def _apply_one(self, optimizer: Any) -> native.RnaRound:
         read = super()._apply_one(optimizer)
-        if_true(read.is_exchange, lambda: self._take(read.gradients))
-        if_true(read.exchanges, lambda: native.exchange_parameters(self.stream, self._values()))
+        if_true(read.is_exchange, lambda: self._values.show(read.gradients))
+        if_true(
+            read.exchanges, lambda: native.exchange_parameters(self.stream, self._values.read())
+        )
         return read
 
     def drain(self, optimizer: Any) -> None:
@@ -73,7 +69,7 @@ class GroupedRounds(Rounds):
         if self.stream is None:
             return
         with tf.init_scope():
-            native.bring_last_change(self.stream, self._values())
+            native.bring_last_change(self.stream, self._values.read())
             # A schedule goes on as the job does, not as the group: by the share of all ranks.
             progress = float(self._progress)
             everyone = exchange.gather(progress, "that all groups have brought what they changed")

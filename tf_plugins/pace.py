@@ -6,12 +6,11 @@ import abc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import tensorflow as tf
-
 from trepak.horovod_ext import collectives
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.horovod_ext.variables import key, tf_variable
+from trepak.horovod_ext.variables import key
 from trepak.ops import sample_budget
+from trepak.tf_plugins.exchanged_values import ExchangedValues
 from trepak.tf_plugins.tracing import reject_xla
 
 if TYPE_CHECKING:
@@ -105,8 +104,7 @@ class OwnSteps(Pace):
         """Makes it; see `Pace`."""
         super().__init__(distribution)
         self.stream: Any = None  # by which native code knows it
-        self._variables: list[Any] = []
-        self._dtype: Any = None
+        self._values: Any = None  # of the first step's variables
 
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Applies this rank's gradients, and shows what others have made of the variables.
@@ -115,8 +113,9 @@ class OwnSteps(Pace):
             ValueError: other variables than in the first step.
         """
         if self.stream is None:
+            self._values = ExchangedValues(variables)
             self._start(variables)
-        self._check_same(self._variables, variables)
+        self._check_same(self._values.variables, variables)
         self._exchange(optimizer, grads, variables)
 
     @abc.abstractmethod
@@ -126,22 +125,6 @@ class OwnSteps(Pace):
     @abc.abstractmethod
     def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Applies this rank's gradients, and exchanges what that has changed."""
-
-    def _take(self, variables: Sequence[Any]) -> None:
-        """Keeps the variables that native code has the values of, in one dtype for all."""
-        self._variables = [tf_variable(variable) for variable in variables]
-        wide = any(v.dtype == tf.float64 for v in self._variables)
-        self._dtype = tf.float64 if wide else tf.float32
-
-    def _shapes(self) -> list[Any]:
-        return [variable.shape for variable in self._variables]
-
-    def _values(self) -> list[Any]:
-        return [tf.cast(variable.value(), self._dtype) for variable in self._variables]
-
-    def _show(self, values: Sequence[Any]) -> None:
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(tf.cast(value, variable.dtype))
 
 
 def _check_options(distribution: Distribution, transports: tuple[type, ...]) -> None:

@@ -62,32 +62,35 @@ class ServedSteps(OwnSteps):
     def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
         finite = _apply_if_finite(optimizer, ready_grads, list(variables))
-        values = native.end_step(self.stream, self._values(), finite)
+        values = native.end_step(self.stream, self._values.read(), finite)
         with tf.control_dependencies(values):
             step_probe.mark_done([], ready, at_own_pace=True)
-        self._show(values)
+        self._values.show(values)
 
     def _start(self, variables: Sequence[Any]) -> None:
-        self._take(variables)
         given = self._distribution.reducer.options.transport
         transport = given or default_servers()
         assert isinstance(transport, ParameterServers)
         transport.start()
         labels = transport.place(variables)
-        self.stream = elastic_bsp.start(self._options, labels, self._dtype, self._shapes())
+        self.stream = elastic_bsp.start(
+            self._options, labels, self._values.dtype, self._values.shapes()
+        )
         with tf.init_scope():
             if basics.rank() == 0:
-                native.assign_parameters(self.stream, self._values())
+                native.assign_parameters(self.stream, self._values.read())
             exchange.gather(None, "that the job's parameters are set")
             self._fetch()
 
     def _fetch(self) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
-        self._show(native.fetch_parameters(self.stream, self._dtype, self._shapes()))
+        self._values.show(
+            native.fetch_parameters(self.stream, self._values.dtype, self._values.shapes())
+        )
         exchange.gather(None, "that all ranks have the job's parameters")
 
     def rounds(self) -> RoundsOfRank:
-        """Returns how many barriers this rank has passed; all ranks contribute to each."""
+        """Returns how many barriers this rank has passed; those that take part contribute."""
         if self.stream is None:
             return RoundsOfRank(0, 0, 0, 0, 0)
         counted = native.elastic_bsp_counters(self.stream)
@@ -123,7 +126,7 @@ class ServedSteps(OwnSteps):
         if self.stream is None:
             return
         with tf.init_scope():
-            native.drain_elastic_bsp(self.stream, self._values())
+            native.drain_elastic_bsp(self.stream, self._values.read())
             self._fetch()
 
 

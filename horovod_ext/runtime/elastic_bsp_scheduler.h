@@ -93,7 +93,7 @@ class ElasticBspScheduler {
 
   // What has happened so far; times in seconds.
   struct Counters {
-    uint64_t barriers = 0;
+    uint64_t barriers = 0;       // also those of the rest, when others have paused
     uint64_t steps = 0;          // of all workers
     double waiting = 0;          // of all workers, at barriers
     double longest_waits = 0;    // of who came first, summed over barriers: the paper's d_Z

@@ -92,7 +92,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
     kClosed,      // waits until all have fetched the barrier's parameters
     kExchanging,  // its change is on its way, or what comes back
     kWaiting,     // until it may go on
-    kFetching,    // the barrier's parameters
+    kFetching,    // parameters, after waiting
   };
 
   size_t bytes() const { return rules_.elements * SizeOf(rules_.type); }

@@ -9,7 +9,10 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -82,6 +85,31 @@ TEST(ElasticBspWorkerTest, NothingIsLostAndBarriersCanFollowOneAnother) {
       }
     }
     EXPECT_EQ(job.controller().counters().steps, 180u);
+  }
+}
+
+TEST(ElasticBspWorkerTest, AllLeaveABarrierWithTheSameAfterNoMoreStepsThanTheLookahead) {
+  Job job(3, RulesOf(Model::kElasticBsp, 6));
+  std::mutex mutex;
+  std::map<uint64_t, std::set<float>> at_barriers;
+  uint64_t barriers[3] = {0, 0, 0};
+  uint64_t since[3] = {0, 0, 0};  // steps
+  uint64_t most = 0;
+  Train(&job, 60, [&](uint32_t rank, uint64_t, float value) {
+    std::lock_guard<std::mutex> lock(mutex);
+    most = std::max(most, ++since[rank]);
+    if (const uint64_t now = job.worker(rank).counters().barriers; now != barriers[rank]) {
+      EXPECT_EQ(now, barriers[rank] + 1);
+      barriers[rank] = now;
+      since[rank] = 0;
+      at_barriers[now].insert(value);
+    }
+  });
+  EXPECT_GT(most, 1u);
+  EXPECT_LE(most, 6u);
+  EXPECT_GT(at_barriers.size(), 10u);
+  for (const auto& [barrier, values] : at_barriers) {
+    EXPECT_EQ(values.size(), 1u) << "barrier " << barrier;
   }
 }
 

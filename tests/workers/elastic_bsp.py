@@ -75,13 +75,19 @@ def no_step_is_lost() -> None:
 def barriers_come_where_waiting_is_least() -> Any:
     """Rank 0 is twice as fast as the others: they meet after two of its steps and one of theirs."""
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP())
-    _, step = constant_trainer(optimizer, 1.0)
+    variable, step = constant_trainer(optimizer, 1.0)
     is_fast = hvd.rank() == 0
+    at_barriers = {}
     for _ in range(42 if is_fast else 22):
         time.sleep(0.05 if is_fast else 0.1)
         step()
-    counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+        counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+        at_barriers.setdefault(str(counters.barriers), variable.numpy().tolist())
     optimizer.flush()
+    of_all = exchange.gather(at_barriers, "weights after each barrier")
+    assert len(of_all[0]) > 10
+    for barrier in set.intersection(*map(set, of_all)) - {"0"}:
+        assert all(theirs[barrier] == at_barriers[barrier] for theirs in of_all), (barrier, of_all)
     planned = schedule(optimizer._trepak.pace.stream)
     if hvd.rank() == 0:
         assert planned.steps == 42 + 22 * (hvd.size() - 1)
@@ -177,21 +183,21 @@ def others_wait_for_a_rank_that_begins_late() -> None:
 
 
 @case
-def others_go_on_without_a_rank_that_stands_still_in_a_step() -> Any:
-    return _check_that_others_go_on(0.02)
+def others_go_on_without_a_rank_that_stands_still_in_a_superstep() -> Any:
+    return _check_that_others_go_on(0.02, 0.05, lookahead=15)
 
 
 @case
 def others_go_on_without_a_rank_that_stands_still_at_a_barrier() -> Any:
-    return _check_that_others_go_on(0.3)  # they compute, and the last rank waits for them
+    return _check_that_others_go_on(0.3, 0.02, lookahead=1)  # they compute, and it waits for them
 
 
-def _check_that_others_go_on(others_seconds: float) -> Any:
+def _check_that_others_go_on(others_seconds: float, its_seconds: float, lookahead: int) -> Any:
     """The last rank, which has no server, stops for longer than others are patient, 5 s."""
     parameter_server.stop()  # those of other cases
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.SGD(0.1),
-        sync=trepak.ElasticBSP(lookahead=1),
+        sync=trepak.ElasticBSP(lookahead),
         transport=trepak.ParameterServers(servers=[0]),
     )
     variable, step = constant_trainer(optimizer, 1.0)
@@ -201,7 +207,7 @@ def _check_that_others_go_on(others_seconds: float) -> Any:
         if stands_still and steps == 5:
             me = os.getpid()
             subprocess.Popen(["sh", "-c", f"sleep 0.1; kill -STOP {me}; sleep 8; kill -CONT {me}"])
-        time.sleep(0.02 if stands_still else others_seconds)
+        time.sleep(its_seconds if stands_still else others_seconds)
         step()
         steps += 1
     optimizer.flush()
