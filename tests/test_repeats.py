@@ -9,6 +9,7 @@ import test_bsp
 import test_dynamic_sharding
 import test_elastic
 import test_elastic_bsp
+import test_exchanged_values
 import test_failures
 import test_own_pace_faults
 import test_rna
@@ -74,6 +75,12 @@ def test_groups_of_rounds(tmp_path: Path, worker: str, gloo: bool, round: int) -
 @pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
 def test_supersteps(tmp_path: Path, np: int, gloo: bool, round: int) -> None:
     test_elastic_bsp.test_supersteps(tmp_path, np, gloo)
+
+
+@rounds
+@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+def test_rounding(tmp_path: Path, gloo: bool, round: int) -> None:
+    test_exchanged_values.test_what_rounding_takes_away_is_kept(tmp_path, gloo)
 
 
 @rounds
