@@ -27,12 +27,9 @@ def start(samples: int, seed: int, servers: Transport) -> int:
     servers.start()
     key = parameter_server.key_of_stream(flows.draw_number())
     native.begin_order(key, basics.size(), is_first=basics.rank() == 0)
-    theirs = exchange.gather([samples, seed], "which samples can be taken")
-    for rank, (their_samples, their_seed) in enumerate(theirs):
-        if [their_samples, their_seed] != theirs[0]:
-            raise ValueError(
-                f"rank {rank} takes from {their_samples} samples with seed {their_seed}, rank 0 "
-                f"from {theirs[0][0]} with {theirs[0][1]}: give all ranks the same samples and "
-                "seed, and the number of all samples, not of a shard."
-            )
+    exchange.check_same(
+        f"samples={samples}, seed={seed}",
+        "what dynamic_sharding takes from",
+        "give all ranks the same, and the number of all samples, not of a shard",
+    )
     return key

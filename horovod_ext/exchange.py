@@ -54,3 +54,23 @@ def gather(fact: Any, tag: str, process_set: ProcessSet = global_process_set) ->
                 "broadcasts) on all ranks, in the same order."
             )
     return [answer for _, answer in answers]
+
+
+def check_same(fact: Any, what: str, remedy: str) -> None:
+    """Checks that all ranks have the same JSON-able fact; a collective call.
+
+    Args:
+        fact: anything `json.dumps` takes.
+        what: what it is, for the message; the same on every rank.
+        remedy: what to do if ranks differ.
+
+    Raises:
+        ValueError: on every rank, naming the first one that differs from rank 0.
+        HorovodInternalError: a rank has left the job.
+        RuntimeError: the ranks are not at the same point of the program.
+    """
+    for rank, theirs in enumerate(facts := gather(fact, what)):
+        if theirs != facts[0]:
+            raise ValueError(
+                f"{what} is {theirs} on rank {rank} and {facts[0]} on rank 0: {remedy}."
+            )

@@ -46,6 +46,11 @@ def describe(variable: Any, named: bool = True) -> list[Any]:
     return ["/".join(parts) if named else "", dtype, shape]
 
 
+def text_of(variable: Any) -> str:
+    """Returns how errors name a variable; None: that there is none."""
+    return _text(None if variable is None else describe(variable))
+
+
 def _text(described: Sequence[Any] | None) -> str:
     if described is None:
         return "no such variable"

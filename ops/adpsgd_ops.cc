@@ -85,7 +85,8 @@ REGISTER_OP("TrepakAdpsgdCounters")
 
 Status NotRunning() {
   return NotFoundError(
-      "AD-PSGD does not run; DistributedOptimizer(sync=trepak.ADPSGD()) starts it");
+      "AD-PSGD does not run: Horovod was shut down, or no step of such an optimizer has been taken "
+      "yet");
 }
 
 using AdpsgdOp = StreamOp<AdpsgdEngine>;

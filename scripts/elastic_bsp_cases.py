@@ -16,7 +16,7 @@ ALL_WAYS = (HOROVOD, SERVED_BSP, SSP, ASP, *ELASTIC)
 COMPARED = (HOROVOD, SSP, ASP, ELASTIC[0])  # those that final accuracies are compared of
 
 _COMPUTE_MS = 100.0  # of the fastest
-_JITTER = 0.04  # of that, at most
+_JITTER = 0.04  # of a rank's own time, at most
 _TRIALS = 3
 # Final accuracies are asked to be within 0.3 points. Chosen by how far those of single trials are
 # apart, whatever the ways (docs/results/elastic_bsp.md).

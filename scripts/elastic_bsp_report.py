@@ -67,6 +67,7 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
         "waiting_ms_per_step": 1000 * waiting_of(run) / steps,
         "exchange_ms_per_step": 1000 * exchanging / steps,
         "drawn_ms": 1000 * sum(rank["drawn_s"] for rank in ranks) / steps,
+        "computed_ms": 1000 * sum(rank["computed_s"] for rank in ranks) / steps,
         "barriers": barriers,
         "steps_per_barrier": steps / len(ranks) / barriers if barriers else None,
         "predicted_waits_s": figures.get("planned_predicted_waits", 0.0),

@@ -50,6 +50,7 @@ def dynamic_sharding(
         raise ValueError(
             f"samples and batch_size must be at least 1, got {samples} and {batch_size}."
         )
+    samples, batch_size, seed = int(samples), int(batch_size), int(seed)  # NumPy's as well
     key = order.start(samples, seed, transport or default_servers())
     size = basics.size()
 

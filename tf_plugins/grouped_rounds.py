@@ -41,6 +41,7 @@ class GroupedRounds(Rounds):
         self.groups = rna_groups.check([range(size)] if self._auto else self._given, size)
         if self._auto:
             rna_groups.check_that_sets_can_be_added()
+        self._reject_constraints(self._summed)
         self._values = ExchangedValues(self._summed)
         stream = rna.start(self._options, self._dtype, self._shapes(), self.groups)
         with tf.init_scope():

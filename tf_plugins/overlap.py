@@ -36,12 +36,19 @@ def overlap(model: Any) -> Any:
         model: a compiled Keras model; it is changed in place and returned.
 
     Raises:
-        ValueError: the model is not compiled with such an optimizer.
+        ValueError: the model is not compiled with such an optimizer, or its ranks go at their own
+            pace.
     """
     if not isinstance(getattr(model, "optimizer", None), DistributedMixin):
         raise ValueError(
             "overlap() needs a model that is compiled with trepak's DistributedOptimizer: call "
             "model.compile(optimizer=DistributedOptimizer(..., transport=...)) first."
+        )
+    if model.optimizer._trepak.pace is not None:
+        sync = type(model.optimizer._trepak.sync).__name__
+        raise ValueError(
+            f"overlap() is for sync=BSP(): with {sync} no gradients wait for the next step. Leave "
+            "it out."
         )
     if getattr(model, "_trepak_overlaps", False):
         return model

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trepak.horovod_ext import collectives
+from trepak.horovod_ext import basics, collectives, exchange
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.horovod_ext.variables import key
+from trepak.horovod_ext.variables import key, text_of
 from trepak.ops import sample_budget
 from trepak.tf_plugins.exchanged_values import ExchangedValues
 from trepak.tf_plugins.tracing import reject_xla
@@ -38,6 +39,7 @@ class Pace(abc.ABC):
         """
         _check_options(distribution, self.transports)
         self._distribution = distribution
+        self._agreed = False  # on the options of sync
 
     def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Ends a step of this rank's.
@@ -48,7 +50,8 @@ class Pace(abc.ABC):
             variables: the variables that they belong to.
 
         Raises:
-            ValueError: variables that are local to a rank, or gradients of a scaled loss.
+            ValueError: variables that are local to a rank, gradients of a scaled loss, or another
+                `sync` than other ranks'.
         """
         if not self._distribution.reducer.takes_part():
             optimizer._apply_plainly(list(grads), list(variables))
@@ -69,6 +72,11 @@ class Pace(abc.ABC):
                 "give it one of its own."
             )
         self._distribution.reducer.agree(grads, variables)
+        if not self._agreed:
+            exchange.check_same(
+                repr(self._distribution.sync), "sync=", "give all ranks the same options"
+            )
+            self._agreed = True
         self._step(optimizer, grads, variables)
 
     @abc.abstractmethod
@@ -78,10 +86,26 @@ class Pace(abc.ABC):
     @staticmethod
     def _check_same(first: Sequence[Any], now: Sequence[Any]) -> None:
         """Raises ValueError unless a step is for the variables that the first one was for."""
-        if [*map(key, now)] != [*map(key, first)]:
+        if [*map(key, now)] == [*map(key, first)]:
+            return
+        pairs = itertools.zip_longest(first, now)
+        old, new = next((a, b) for a, b in pairs if a is None or b is None or key(a) != key(b))
+        raise ValueError(
+            f"rank {basics.rank()}: what ranks exchange is of the first step's {len(first)} "
+            f"variables; now there are gradients for {len(now)}, with {text_of(new)} where "
+            f"{text_of(old)} was. Give the optimizer the same variables in each step, and others "
+            "one of their own."
+        )
+
+    def _reject_constraints(self, variables: Sequence[Any]) -> None:
+        """Raises ValueError for variables whose values several ranks make, and that must be so."""
+        constrained = [v for v in variables if getattr(v, "constraint", None) is not None]
+        if constrained:
             raise ValueError(
-                f"what ranks exchange is of the first step's {len(first)} variables; now there are "
-                f"gradients for {len(now)}, or for others. Give them an optimizer of their own."
+                f"variable {constrained[0].path} has the constraint "
+                f"{type(constrained[0].constraint).__name__}, which what several ranks make of it "
+                f"together may not keep: with {type(self._distribution.sync).__name__} leave the "
+                "constraint out, or train with BSP() or with RNA() without groups."
             )
 
     @abc.abstractmethod
@@ -104,18 +128,20 @@ class OwnSteps(Pace):
         """Makes it; see `Pace`."""
         super().__init__(distribution)
         self.stream: Any = None  # by which native code knows it
-        self._values: Any = None  # of the first step's variables
+        self._variables: list[Any] = []  # of the first step
+        self._values: Any = None  # of these
 
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Applies this rank's gradients, and shows what others have made of the variables.
 
         Raises:
-            ValueError: other variables than in the first step.
+            ValueError: other variables than in the first step, or constraints on them.
         """
         if self.stream is None:
-            self._values = ExchangedValues(variables)
+            self._reject_constraints(variables)
+            self._variables, self._values = list(variables), ExchangedValues(variables)
             self._start(variables)
-        self._check_same(self._values.variables, variables)
+        self._check_same(self._variables, variables)
         self._exchange(optimizer, grads, variables)
 
     @abc.abstractmethod

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from trepak.horovod_ext import basics, exchange
+from trepak.tf_plugins.distributed_optimizer import paces
 from trepak.tf_plugins.geryon import Geryon
 
 _SETTLING = 1  # batches after a change that do not count: older gradients are still on their way
@@ -82,13 +83,19 @@ class PriorityThresholdTuning(keras.callbacks.Callback):
         """Sets the first threshold.
 
         Raises:
-            ValueError: the optimizer's transport is no Geryon with two priorities, or the job is
-                elastic: ranks that join it could not take part in the search.
+            ValueError: the optimizer's transport is no Geryon with two priorities, the job is
+                elastic, so that ranks that join it could not take part in the search, or ranks go
+                at their own pace, and don't come to a batch together.
         """
         if basics.is_elastic():
             raise ValueError(
                 "PriorityThresholdTuning does not work in elastic jobs: give Geryon the threshold "
                 "that another job has found."
+            )
+        if paces(self.model):
+            raise ValueError(
+                "PriorityThresholdTuning is for sync=BSP(), where ranks take their batches "
+                "together: leave it out, and give Geryon a threshold."
             )
         if self.chosen is None:
             self._geryon().set_threshold(self._thresholds[self._seen // self._each()])

@@ -6,6 +6,7 @@ import abc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, elastic_bsp, exchange, step_probe
@@ -128,6 +129,29 @@ class ServedSteps(OwnSteps):
         with tf.init_scope():
             native.drain_elastic_bsp(self.stream, self._values.read())
             self._fetch()
+
+
+def recorded_steps(optimizer: Any) -> Any:
+    """Returns how long an optimizer's steps have taken, for `elastic_bsp_simulation.record_of`.
+
+    Args:
+        optimizer: distributed, with `sync=` ElasticBSP, SSP or ASP.
+
+    Returns:
+        float64, [steps, 4]: rank, end on rank 0's clock, computing and communication of each of the
+        first 100,000 steps, in seconds. On other ranks than 0, and before the first step, there are
+        none.
+
+    Raises:
+        ValueError: another optimizer.
+    """
+    pace = getattr(getattr(optimizer, "_trepak", None), "pace", None)
+    if not isinstance(pace, ServedSteps):
+        raise ValueError(
+            "steps are recorded of a DistributedOptimizer with sync= ElasticBSP, SSP or ASP, got "
+            f"{optimizer!r}."
+        )
+    return np.zeros((0, 4)) if pace.stream is None else native.recorded_steps(pace.stream)
 
 
 def _apply_if_finite(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Any:

@@ -47,7 +47,7 @@ Status ElasticBspController::Handle(Message message) {
     case MessageKind::kDrain:
       return OnDrain(header);
     default:
-      return InvalidArgumentError("the controller of supersteps got a message of kind " +
+      return InvalidArgumentError("the controller of ranks' steps got a message of kind " +
                                   std::to_string(static_cast<int>(header.kind)));
   }
 }

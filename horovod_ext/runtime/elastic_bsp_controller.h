@@ -31,7 +31,7 @@ class ElasticBspController : public LedController {
  public:
   ElasticBspController(const Options& options, const ElasticBspScheduler::Rules& rules,
                        std::shared_ptr<ErrorLatch> errors)
-      : LedController(options, "the controller of supersteps", All(rules.workers),
+      : LedController(options, "the controller of ranks' steps", All(rules.workers),
                       std::move(errors)),
         scheduler_(rules) {}
   ~ElasticBspController() override { Stop(); }

@@ -25,7 +25,7 @@ class ElasticBspEngine : public LedEngine<ElasticBspWorker, ElasticBspController
     std::shared_ptr<GlobalParameters> global;
   };
 
-  ElasticBspEngine() : LedEngine("ElasticBSP") {}
+  ElasticBspEngine() : LedEngine("ElasticBSP, SSP or ASP") {}
 
   // Listens. Fails if it runs already.
   Status Start(const Options& options) {

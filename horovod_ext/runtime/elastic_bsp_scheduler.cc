@@ -85,8 +85,12 @@ void ElasticBspScheduler::ComeBack(uint32_t number, Orders* orders) {
 
 void ElasticBspScheduler::Measure(Worker* worker, double now, double communication,
                                   double held_up) {
-  // When the first step after a pause began is not known, and the very first one compiles.
-  if (worker->out || !worker->has_gone_on) {
+  if (!worker->has_gone_on) {
+    return;  // its begin is not known after a pause, and the very first step compiles
+  }
+  // A step in which the others have gone on says nothing of the next ones, but two in a row do.
+  worker->stood_still = worker->out && !worker->late && !worker->stood_still;
+  if (worker->stood_still) {
     return;
   }
   const double since = now - worker->latest;
@@ -101,7 +105,7 @@ void ElasticBspScheduler::Measure(Worker* worker, double now, double communicati
     const auto number = static_cast<uint32_t>(worker - workers_.data());
     recorded_.push_back({number, now, interval - communication, communication});
   }
-  if (is_timed_ && worker->interval > 0) {
+  if (is_timed_ && !worker->out && worker->interval > 0) {
     const auto steps = static_cast<double>(worker->since_first() + 1);
     const double predicted = superstep_began_ + steps * worker->interval;
     ++counters_.predictions;

@@ -252,6 +252,51 @@ TEST(ElasticBspSchedulerTest, WhoIsTakenOutUsesItsGrantBeforeItIsBack) {
   EXPECT_TRUE(scheduler.is_waiting(0));
 }
 
+TEST(ElasticBspSchedulerTest, WhoHasBecomeSlowIsPlannedWithThat) {
+  for (const uint32_t lookahead : {1u, 15u}) {
+    ElasticBspScheduler::Rules rules = Rules(2);
+    rules.lookahead = lookahead;
+    ElasticBspScheduler scheduler(rules);
+    scheduler.Begin(0);
+    double now = 0;
+    for (int step = 0; step < 20; ++step) {
+      scheduler.End(0, now += 1, 0);
+      scheduler.End(1, now, 0);
+    }
+    int alone = 0;  // steps of the fast one while the slow one is out
+    for (int step = 0; step < 100; ++step) {
+      for (int second = 0; second < 60; ++second) {
+        now += 1;
+        scheduler.Tick(now);
+        if (!scheduler.is_waiting(0)) {
+          alone += scheduler.is_out(1) ? 1 : 0;
+          scheduler.End(0, now, 0);
+        }
+      }
+      scheduler.End(1, now, 0);
+    }
+    EXPECT_GE(scheduler.counters().taken_out, 2u) << "at first";
+    EXPECT_LE(scheduler.counters().taken_out, 4u);
+    EXPECT_LT(alone, 240);
+    EXPECT_FALSE(scheduler.is_out(1));
+  }
+}
+
+TEST(ElasticBspSchedulerTest, AStandstillIsNotWhatStepsTake) {
+  ElasticBspScheduler scheduler(Rules(2));
+  scheduler.Begin(0);
+  double now = 0;
+  for (int step = 0; step < 4; ++step) {
+    scheduler.End(0, now += 1, 0);
+    scheduler.End(1, now, 0);
+  }
+  const double before = scheduler.patience(1);
+  scheduler.End(0, now += 1, 0);
+  EXPECT_THAT(scheduler.Tick(now += 30).taken_out, ElementsAre(1));
+  scheduler.End(1, now += 30, 0);
+  EXPECT_DOUBLE_EQ(scheduler.patience(1), before);
+}
+
 TEST(ElasticBspSchedulerTest, PatienceBeginsWithTheFirstStepAfterAPause) {
   ElasticBspScheduler scheduler(Rules(2));
   scheduler.Begin(0);

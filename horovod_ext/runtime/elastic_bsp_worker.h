@@ -103,6 +103,8 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   void GoOn();
   void SayThatItDrains(const Status& status);
   Status OnGrant(const Header& header);
+  void OnOpen(const Header& header);
+  Status OnDrained();
   // Require mutex_.
   Status CheckThatItIsFree() const;
   Payload Change(const Payload& values) const;

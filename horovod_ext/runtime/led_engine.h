@@ -29,8 +29,8 @@ class LedEngine {
 
   // What whoever needs it is told when it does not run.
   Status NotRunning() const {
-    return NotFoundError(name_ + " does not run; DistributedOptimizer(sync=trepak." + name_ +
-                         "()) starts it");
+    return NotFoundError(name_ + " does not run: Horovod was shut down, or no step of such an " +
+                         "optimizer has been taken yet");
   }
 
   // Where others reach this rank's worker, and the controller: empty but on the first member.

@@ -19,13 +19,12 @@ import tensorflow as tf
 
 from trepak.horovod_ext import flows, step_probe
 from trepak.ops import emulated_compute
-from trepak.ops.elastic_bsp import recorded_steps
 from trepak.ops.step_probe import take_step_times
 from trepak.scripts.uneven.cases import WORD_MS, Case, Uneven
 from trepak.scripts.uneven.clock import Clock, Snapshots, StopAtTarget, computed
 from trepak.scripts.uneven.tasks import Task, task
 from trepak.scripts.uneven.ways import HOROVOD, plans_barriers, sync_of
-from trepak.tf_plugins.served_steps import ServedSteps
+from trepak.tf_plugins.served_steps import ServedSteps, recorded_steps
 
 _DEALT = 4096  # steps, before their batches and times come again
 _WARM_UP = 8  # steps of each rank
@@ -275,10 +274,9 @@ def _since(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) ->
 
 def _recorded(optimizer: Any) -> list[list[float]]:
     """Returns the times of steps that ElasticBSP has recorded, on rank 0."""
-    pace = optimizer._trepak.pace
-    if not isinstance(pace, ServedSteps) or pace.stream is None:
+    if not isinstance(optimizer._trepak.pace, ServedSteps):
         return []
-    found: list[list[float]] = recorded_steps(pace.stream).round(_DIGITS).tolist()
+    found: list[list[float]] = recorded_steps(optimizer).round(_DIGITS).tolist()
     return found
 
 

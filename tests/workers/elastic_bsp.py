@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -29,9 +30,13 @@ from rna_epochs import fit_in_global_epochs
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange, parameter_server
+from trepak.horovod_ext.elastic_bsp import StepOptions
+from trepak.horovod_ext.elastic_bsp_simulation import record_of, simulate
 from trepak.ops.elastic_bsp import elastic_bsp_counters, schedule
 from trepak.ops.engine import engine_counters
+from trepak.tf_plugins.served_steps import recorded_steps
 
+OUT = Path(os.environ["OUT"])
 MODELS = (trepak.ElasticBSP(lookahead=4), trepak.SSP(staleness=2), trepak.ASP())
 
 
@@ -56,8 +61,10 @@ def one_step_ahead_is_bsp_for_plain_sgd() -> None:
 def no_step_is_lost() -> None:
     """With plain SGD and constant gradients the weights tell how many steps there were."""
     rate = 0.25
-    for sync in MODELS:
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate), sync=sync)
+    for sync, passes in (*((model, 1) for model in MODELS), (MODELS[0], 2)):
+        optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(rate), sync=sync, backward_passes_per_step=passes
+        )
         variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
         total = 0.0
         for _ in range(2):
@@ -68,7 +75,7 @@ def no_step_is_lost() -> None:
             total += sum((6 + 6 * rank) * (rank + 1.0) for rank in range(hvd.size()))
             np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
             check_equal_on_all_ranks_of(variable)
-        assert elastic_bsp_counters(optimizer._trepak.pace.stream).steps == 2 * steps
+        assert elastic_bsp_counters(optimizer._trepak.pace.stream).steps * passes == 2 * steps
 
 
 @case
@@ -122,8 +129,17 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
         model = dense_model()
         optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=sync)
         monitor = trepak.callbacks.StragglerMonitor(every=1, verbose=int(hvd.rank() == 0))
-        steps, losses = fit_in_global_epochs(model, optimizer, [monitor])
+        callbacks = [monitor, keras.callbacks.EarlyStopping(patience=50)]
+        saved = OUT / "checkpoint.weights.h5"
+        if hvd.rank() == 0:  # as in a job without trepak's pace
+            callbacks.append(keras.callbacks.ModelCheckpoint(saved, save_weights_only=True))
+        steps, losses = fit_in_global_epochs(model, optimizer, callbacks)
         check_equal_on_all_ranks(model)
+        if hvd.rank() == 0:
+            ended = weights(model)
+            model.load_weights(saved)
+            for ours, theirs in zip(ended, weights(model), strict=True):
+                np.testing.assert_array_equal(ours, theirs)
         assert losses[-1] < losses[0], losses
         assert abs(sum(steps) - 3 * 400 / 8) <= 6 * hvd.size(), steps
         counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
@@ -133,8 +149,22 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
         assert "waited longest for others" in monitor.table.verdict()
         if isinstance(sync, trepak.ElasticBSP):
             assert "were foreseen to" in monitor.table.verdict()
+        _check_that_it_can_be_simulated(optimizer, sync)
         taken.append(steps)
     return taken
+
+
+def _check_that_it_can_be_simulated(optimizer: Any, sync: Any) -> None:
+    recorded = recorded_steps(optimizer)
+    if hvd.rank() != 0:
+        assert recorded.shape == (0, 4)
+        return
+    record = record_of(recorded, barriers=isinstance(sync, trepak.ElasticBSP))
+    waited = [
+        simulate(record, StepOptions("elastic_bsp", lookahead=lookahead), steps=300).waiting.sum()
+        for lookahead in (1, 15)
+    ]
+    assert waited[1] < waited[0], waited
 
 
 @case
@@ -259,3 +289,19 @@ def wrong_use_is_explained() -> None:
         "no gradients of one step",
         lambda: optimizer.compute_gradients(lambda: tf.reduce_sum(variable.value**2), [variable]),
     )
+    model = dense_model()
+    model.compile(optimizer, "mse")
+    expect("overlap() is for sync=BSP()", lambda: trepak.overlap(model))
+    model.add(keras.layers.Dense(2, kernel_constraint="non_neg"))
+    kernel = model.layers[-1].kernel
+    optimizer.build([kernel])
+    expect("constraint NonNeg", lambda: optimizer.apply([tf.ones(kernel.shape)], [kernel]))
+    expect("with sync= ElasticBSP, SSP or ASP", lambda: recorded_steps(keras.optimizers.SGD()))
+    if hvd.size() > 1:
+        other = trepak.ElasticBSP(lookahead=min(2, 1 + hvd.rank()))
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=other)
+        optimizer.build([variable])
+        expect(
+            "lookahead=2, prediction='mean') on rank 1",
+            lambda: optimizer.apply([tf.ones(2)], [variable]),
+        )

@@ -35,10 +35,14 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(size, 6)).astype("f4"), rng.normal(size=(size, 3)).astype("f4")
 
 
-def compiled(overlapped: bool = True, transport: Any = TRANSPORT, **options: Any) -> Any:
+def compiled(
+    overlapped: bool = True, transport: Any = TRANSPORT, sync: Any = None, **options: Any
+) -> Any:
     keras.utils.set_random_seed(5)
     model = dense_model()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), transport=transport)
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.Adam(0.01), transport=transport, sync=sync
+    )
     model.compile(optimizer, loss="mse", jit_compile=False, **options)
     return trepak.overlap(model) if overlapped else model
 
@@ -306,6 +310,13 @@ def wrong_options_are_explained() -> None:
                 compiled(overlapped=False, transport=None), callbacks=[PriorityThresholdTuning()]
             ),
             "needs DistributedOptimizer(..., transport=Geryon())",
+        ),
+        (
+            lambda: fit(
+                compiled(overlapped=False, sync=trepak.ASP()),
+                callbacks=[PriorityThresholdTuning()],
+            ),
+            "PriorityThresholdTuning is for sync=BSP()",
         ),
     )
     for call, text in misuse:

@@ -332,7 +332,10 @@ def expect_the_same_variables_in_each_step(sync: Any) -> None:
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=sync)
     optimizer.build([first, second])
     optimizer.apply([tf.ones(2)], [first])
-    expect("the first step's 1 variables", lambda: optimizer.apply([tf.ones(2)], [second]))
+    expect(
+        "with 'b' float32 [2] where 'a' float32 [2] was",
+        lambda: optimizer.apply([tf.ones(2)], [second]),
+    )
     optimizer.flush()
     np.testing.assert_allclose(first.numpy(), -1.0, rtol=1e-5)
 
