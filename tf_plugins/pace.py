@@ -71,13 +71,22 @@ class Pace(abc.ABC):
                 f"{type(self._distribution.sync).__name__} is for all variables of an optimizer: "
                 "give it one of its own."
             )
+        self.agree(grads, variables)
+        self._step(optimizer, grads, variables)
+
+    def agree(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Checks once that all ranks train the same variables, with the same options.
+
+        A collective call, the first time.
+
+        Raises:
+            ValueError: they don't.
+        """
         self._distribution.reducer.agree(grads, variables)
         if not self._agreed:
-            exchange.check_same(
-                repr(self._distribution.sync), "sync=", "give all ranks the same options"
-            )
+            sync = repr(self._distribution.sync)
+            exchange.check_same(sync, "sync=", "give all ranks the same options")
             self._agreed = True
-        self._step(optimizer, grads, variables)
 
     @abc.abstractmethod
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:

@@ -162,7 +162,7 @@ def figure_five_one_is_replayed() -> Any:
     x = keras.Variable(np.full(1, 64.0, "float32"))
     optimizer.build([x])
     pace = optimizer._trepak.pace
-    pace._distribution.reducer.agree([x.value], [x])
+    pace.agree([x.value], [x])
     pace._start(optimizer, [x.value], [x])  # what comes before the first gradient
 
     def step(rank: int, rate: float, ends_round: int | None = None) -> None:
