@@ -97,6 +97,13 @@ void ElasticBspWorker::Adopt(const Payload& values, uint64_t total) {
   total_ = std::max(total_, total);
 }
 
+void ElasticBspWorker::Arrived(Payload values, uint64_t total, Clock::time_point now) {
+  communication_ += now - since_;
+  counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
+  Adopt(values, total);
+  values_ = std::move(values);
+}
+
 void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t total) {
   if (!status.ok()) {
     Fail(status);
@@ -110,10 +117,7 @@ void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t tot
       return;  // it has failed meanwhile
     }
     const Clock::time_point now = Clock::now();
-    communication_ += now - since_;
-    counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
-    Adopt(values, total);
-    values_ = std::move(values);
+    Arrived(std::move(values), total, now);
     ++steps_;
     ++counters_.steps;
     may_go_on = MayGoOn();

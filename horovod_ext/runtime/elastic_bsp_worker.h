@@ -110,6 +110,8 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   Payload Change(const Payload& values) const;
   void LeaveOut();
   void Adopt(const Payload& values, uint64_t total);
+  // Parameters have come, for which the step under way has waited since since_.
+  void Arrived(Payload values, uint64_t total, Clock::time_point now);
   bool MayGoOn() const { return steps_ < granted_; }
   Message Stepped();
   // Waiting has ended: counts it, and shows it under this name.

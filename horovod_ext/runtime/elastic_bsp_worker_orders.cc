@@ -113,11 +113,7 @@ void ElasticBspWorker::Fetched(const Status& status, Payload values, uint64_t to
     if (state_ != State::kFetching) {
       return;  // it has failed meanwhile
     }
-    const Clock::time_point now = Clock::now();
-    communication_ += now - since_;
-    counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
-    Adopt(values, total);
-    values_ = std::move(values);
+    Arrived(std::move(values), total, Clock::now());
     if (is_gated_) {
       Message message;
       message.header.kind = MessageKind::kFetched;
