@@ -62,13 +62,14 @@ _ends: list[Callable[[], None]] = []
 
 
 def before_shutdown(end: Callable[[], None]) -> None:
-    """Has something ended before Horovod is shut down; the latest first.
+    """Has something ended before Horovod is shut down; what was given last, or again, first.
 
     Args:
         end: called once per shutdown; must do nothing where there is nothing to end.
     """
-    if end not in _ends:
-        _ends.append(end)
+    if end in _ends:
+        _ends.remove(end)
+    _ends.append(end)
 
 
 def shutdown() -> None:

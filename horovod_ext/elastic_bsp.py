@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from trepak.horovod_ext import basics, exchange, flows, parameter_server
@@ -12,6 +13,8 @@ from trepak.ops.streams import connect_stream
 
 NAMES = {"elastic_bsp": "ElasticBSP", "ssp": "SSP", "asp": "ASP"}  # of models
 PREDICTIONS = ("last", "mean", "exponential")
+
+_MOST_STEPS = 10_000  # ahead; a barrier is planned of so many ends of each rank
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,26 @@ class StepOptions:
 
     def __post_init__(self) -> None:
         """Raises ValueError for options that are wrong."""
-        if self.lookahead < 1:
-            raise ValueError(f"lookahead must be at least 1, got {self.lookahead}.")
-        if self.staleness < 0:
-            raise ValueError(f"staleness must not be negative, got {self.staleness}.")
+        if self.model not in NAMES:
+            raise ValueError(f"model must be one of {', '.join(NAMES)}, got {self.model!r}.")
+        for name, least in (("lookahead", 1), ("staleness", 0)):
+            value = getattr(self, name)
+            if not least <= _whole(value) <= _MOST_STEPS:
+                raise ValueError(
+                    f"{name} must be a whole number from {least} to {_MOST_STEPS}, got {value!r}."
+                )
         if self.prediction not in PREDICTIONS:
             raise ValueError(
                 f"prediction must be one of {', '.join(PREDICTIONS)}, got {self.prediction!r}."
             )
+
+
+def _whole(value: Any) -> int:
+    """Returns a number as an int, which NumPy's are not; -1 if it is not whole."""
+    try:
+        return index(value)
+    except TypeError:
+        return -1
 
 
 def start(options: StepOptions, labels: Sequence[str], dtype: Any, shapes: Sequence[Any]) -> int:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trepak.ops.job import Job
 from trepak.ops.loader import load
 
@@ -64,6 +67,7 @@ class ElasticBspCounters(NamedTuple):
     Attributes:
         steps: that it has ended.
         barriers: that it has passed.
+        met: ranks that passed these with it, and itself, summed up.
         not_finite: steps that were left out, since what they made was not finite.
         waiting_seconds: for other ranks.
         exchange_seconds: for parameters.
@@ -71,6 +75,7 @@ class ElasticBspCounters(NamedTuple):
 
     steps: int
     barriers: int
+    met: int
     not_finite: int
     waiting_seconds: float
     exchange_seconds: float
@@ -200,7 +205,7 @@ def drain_elastic_bsp(stream: int, values: Sequence[Any]) -> Any:
 
 
 def elastic_bsp_counters(stream: int) -> ElasticBspCounters:
-    """Returns what has been counted on this rank."""
+    """Returns what has been counted on this rank; zeros where nothing runs."""
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
@@ -210,15 +215,17 @@ def elastic_bsp_counters(stream: int) -> ElasticBspCounters:
 
 
 def schedule(stream: int) -> Schedule:
-    """Returns what has been planned, on rank 0; on others, nothing has."""
+    """Returns what has been planned, on rank 0; zeros on others, and where nothing runs."""
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
         return schedule_of(load().trepak_elastic_bsp_schedule(stream=stream))
 
 
-def recorded_steps(stream: int) -> Any:
-    """Returns the times of the first 100,000 steps, on rank 0; on others, there are none.
+def recorded_steps(stream: int) -> NDArray[np.float64]:
+    """Returns the times of the first 100,000 steps, on rank 0.
+
+    On other ranks there are none, nor where nothing runs.
 
     Returns:
         float64, [steps, 4]: rank, end on rank 0's clock, computing and communication of each, in
@@ -227,7 +234,7 @@ def recorded_steps(stream: int) -> Any:
     import tensorflow as tf
 
     with tf.init_scope(), tf.device("CPU:0"):
-        return load().trepak_elastic_bsp_recorded(stream=stream).numpy()
+        return np.array(load().trepak_elastic_bsp_recorded(stream=stream))
 
 
 def schedule_of(counters: Any) -> Schedule:

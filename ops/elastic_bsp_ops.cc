@@ -98,7 +98,6 @@ class ElasticBspStartOp : public ElasticBspOp {
                 absl::InvalidArgumentError("there must be one label per parameter"));
     options_.worker.type = packed_.type();
     options_.worker.elements = packed_.elements();
-    options_.worker.share = 1.0 / options_.job.size;
     options_.worker.row = stream();
   }
 

@@ -20,7 +20,7 @@ REGISTER_OP("TrepakElasticBspCounters")
     .Output("counters: int64")
     .Attr("stream: int")
     .SetIsStateful()
-    .SetShapeFn(VectorOf<5>)
+    .SetShapeFn(VectorOf<6>)
     .Doc("Says what has happened on this rank; see ElasticBspWorker::Counters, in its order.");
 
 REGISTER_OP("TrepakElasticBspSchedule")
@@ -50,6 +50,7 @@ REGISTER_OP("TrepakElasticBspSimulate")
     .Input("intervals: float64")
     .Input("until: float64")
     .Input("after_barrier: float64")
+    .Input("begin: float64")
     .Output("seconds: float64")
     .Output("waiting: float64")
     .Output("taken: int64")
@@ -60,7 +61,6 @@ REGISTER_OP("TrepakElasticBspSimulate")
     .Attr("staleness: int >= 0")
     .Attr("prediction: {'last', 'mean', 'exponential'}")
     .Attr("steps: int >= 1")
-    .Attr("begin: float = 0.0")
     .Attr("pauses: list(int) = []")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       tensorflow::shape_inference::ShapeHandle intervals;
@@ -77,9 +77,9 @@ Runs the scheduler on recorded times until all workers together have taken so ma
 after the numbers of steps in `pauses`, see Simulate.
 
 intervals: [workers, steps], how long a worker's steps take, one after another and then again.
-until: [workers, steps], when the next interval's speed takes over, see Intervals; or [0, 0].
-after_barrier: [workers], how many times as long the first step after a barrier takes; or [0].
-begin: seconds of that record that are over.
+until: [workers, steps], when the next interval's speed takes over, see Intervals; or nothing.
+after_barrier: [workers], how many times as long the first step after a barrier takes; or nothing.
+begin: scalar, seconds of that record that are over.
 waiting: [workers], seconds.
 taken: [workers], steps.
 counters: see ElasticBspScheduler::Counters, in its order.
@@ -118,7 +118,7 @@ class ElasticBspCountersOp : public ElasticBspOp {
     const std::shared_ptr<ElasticBspWorker> worker = engine().worker();
     const ElasticBspWorker::Counters c =
         worker == nullptr ? ElasticBspWorker::Counters{} : worker->counters();
-    OutputCounters(context, {c.steps, c.barriers, c.not_finite, c.waiting_nanoseconds,
+    OutputCounters(context, {c.steps, c.barriers, c.met, c.not_finite, c.waiting_nanoseconds,
                              c.exchange_nanoseconds});
   }
 };
@@ -153,13 +153,14 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
   explicit ElasticBspSimulateOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, RulesFromAttributes(context, &rules_));
     OP_REQUIRES_OK(context, context->GetAttr("steps", &steps_));
-    OP_REQUIRES_OK(context, context->GetAttr("begin", &begin_));
     std::vector<int64_t> pauses;
     OP_REQUIRES_OK(context, context->GetAttr("pauses", &pauses));
     pauses_.assign(pauses.begin(), pauses.end());
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
+    OP_REQUIRES(context, context->input(0).dims() == 2,
+                absl::InvalidArgumentError("intervals must be [workers, steps]"));
     const auto matrix = context->input(0).matrix<double>();
     const auto workers = static_cast<size_t>(matrix.dimension(0));
     const auto recorded = static_cast<size_t>(matrix.dimension(1));
@@ -171,13 +172,15 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
     const tensorflow::Tensor& longer = context->input(2);
     OP_REQUIRES(context, longer.NumElements() == 0 || longer.NumElements() == matrix.dimension(0),
                 absl::InvalidArgumentError("there must be a factor for each worker, or none"));
+    const tensorflow::Tensor& begin = context->input(3);
+    OP_REQUIRES(context, begin.dims() == 0, absl::InvalidArgumentError("begin must be a scalar"));
     const auto given = [](const tensorflow::Tensor& values) {
       return values.NumElements() == 0 ? nullptr : values.flat<double>().data();
     };
     ElasticBspScheduler::Rules rules = rules_;
     rules.workers = static_cast<uint32_t>(workers);
     const Intervals intervals{matrix.data(), given(until),  workers,
-                              recorded,      given(longer), begin_};
+                              recorded,      given(longer), begin.scalar<double>()()};
     const Simulated simulated = Simulate(rules, intervals, static_cast<uint64_t>(steps_), pauses_);
     OutputScalar(context, 0, simulated.seconds);
     OutputVector<double>(context, 1, simulated.waiting);
@@ -191,7 +194,6 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
  private:
   ElasticBspScheduler::Rules rules_;
   int64_t steps_ = 0;
-  float begin_ = 0;
   std::vector<uint64_t> pauses_;
 };
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trepak.ops.elastic_bsp import Schedule, schedule_of
 from trepak.ops.loader import load
 
@@ -23,10 +26,10 @@ class Simulated(NamedTuple):
     """
 
     seconds: float
-    waiting: Any
-    steps: Any
+    waiting: NDArray[np.float64]
+    steps: NDArray[np.int64]
     schedule: Schedule
-    recorded: Any
+    recorded: NDArray[np.float64]
 
 
 def simulate(
@@ -70,18 +73,18 @@ def simulate(
             tf.convert_to_tensor(intervals, tf.float64),
             tf.convert_to_tensor([[]] if until is None else until, tf.float64),
             tf.convert_to_tensor([] if after_barrier is None else after_barrier, tf.float64),
+            tf.convert_to_tensor(begin, tf.float64),
             model=model,
             lookahead=lookahead,
             staleness=staleness,
             prediction=prediction,
             steps=steps,
-            begin=begin,
             pauses=list(pauses),
         )
     return Simulated(
         float(made.seconds),
-        made.waiting.numpy(),
-        made.taken.numpy(),
+        np.array(made.waiting),
+        np.array(made.taken),
         schedule_of(made.counters),
-        made.recorded.numpy(),
+        np.array(made.recorded),
     )

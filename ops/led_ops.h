@@ -106,6 +106,11 @@ class LedFetchOp : public LedWaitOp<Engine> {
                                          typename Worker::Callback callback) const {
     return [this, context, worker, callback = std::move(callback)](const Status& status,
                                                                    const Payload& values) {
+      if (status.ok() && values.size() != packed_.bytes()) {
+        callback(InvalidArgumentError("this op's shapes have " + std::to_string(packed_.bytes()) +
+                                      " bytes, the parameters " + std::to_string(values.size())));
+        return;
+      }
       if (status.ok()) {
         packed_.Output(values, context);
         SampleBudget::Global().Count(worker->TakeSamples());

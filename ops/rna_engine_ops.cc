@@ -110,7 +110,7 @@ class RnaStartOp : public RnaOp {
     options_.worker.members = static_cast<uint32_t>(members.size());
     options_.worker.leads = options_.job.rank == options_.controller.members.front();
     options_.worker.exchange.period = static_cast<uint64_t>(number("period"));
-    options_.worker.exchange.share = static_cast<double>(members.size()) / options_.job.size;
+    options_.worker.exchange.ranks = static_cast<uint32_t>(members.size());
     options_.worker.row = static_cast<int>(number("stream"));
     process_set_ = static_cast<int>(number("process_set"));
     parameters_ = number("parameters");

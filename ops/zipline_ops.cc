@@ -56,6 +56,8 @@ class ZiplineOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
+    OP_REQUIRES(context, context->input(0).dims() == 2,
+                absl::InvalidArgumentError("end times must be [workers, iterations]"));
     const auto matrix = context->input(0).matrix<double>();
     EndTimes ends;
     ends.values = matrix.data();

@@ -115,6 +115,7 @@ def _times(size: Size, trials: Sequence[Trial]) -> dict[str, Any]:
     for algorithm, name in _ALGORITHMS.items():
         seconds = [trial[algorithm].search_seconds for trial in trials if algorithm in trial]
         row[name] = 1e6 * statistics.median(seconds)
+    row["full_grid_scan_trials"] = sum("full_grid_scan" in trial for trial in trials)
     row["paper_to_zipline"] = row["paper_algorithm"] / row["zipline"]
     return row
 

@@ -36,10 +36,10 @@ def draw(report: Report, figure: Any) -> None:
 
 def _accuracies(axes: Any, rows: _Rows, title: str, colours: Mapping[str, str]) -> None:
     for way, colour in colours.items():
-        trials = [row["curve"] for row in rows if row["way"] == way]
+        trials = [row for row in rows if row["way"] == way]
         if trials:
-            median = sorted(trials, key=lambda curve: float(curve[-1][2]))[len(trials) // 2]
-            seconds, _, accuracies = zip(*median, strict=True)
+            median = sorted(trials, key=lambda row: float(row["final_accuracy"]))[len(trials) // 2]
+            seconds, _, accuracies = zip(*median["curve"], strict=True)
             axes.plot(seconds, accuracies, color=colour, linewidth=0.8, label=way)
     if rows[0]["target"]:
         axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")

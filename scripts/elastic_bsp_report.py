@@ -91,6 +91,7 @@ def curve_of(case: Case, run: Run) -> dict[str, Any]:
         "case": case.name,
         "way": run["way"],
         "seed": run["seed"],
+        "final_accuracy": run["ranks"][0]["final_accuracy"],
         "target": case.target_accuracy,
         "curve": points,
     }
@@ -170,12 +171,17 @@ def ways_of(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]
 
 
 def _median(pairs: Sequence[tuple[Row, Row]], figure: str) -> float | None:
-    values = [ours[figure] for ours, _ in pairs if ours[figure] is not None]
-    return float(statistics.median(values)) if values else None
+    """Returns it of the trials, where one without it, as it never came to the accuracy, is last."""
+    values = [math.inf if ours[figure] is None else ours[figure] for ours, _ in pairs]
+    median = float(statistics.median(values))
+    return median if math.isfinite(median) else None
 
 
 def _sooner(ours: Row, theirs: Row) -> float:
-    """Returns how many times as long the other takes to the accuracy; 0 if ours never has it."""
+    """Returns how many times as long the other takes to the accuracy; 0 if ours never has it.
+
+    If the other never has it, as long as it lasted: what is returned is then less than was gained.
+    """
     if ours["seconds_to_accuracy"] is None:
         return 0.0
     other = theirs["seconds_to_accuracy"] or theirs["seconds"]

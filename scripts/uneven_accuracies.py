@@ -24,9 +24,9 @@ from trepak.horovod_ext.elastic_bsp import StepOptions
 from trepak.horovod_ext.elastic_bsp_simulation import simulate
 from trepak.scripts.elastic_bsp_cases import COMPARED, ELASTIC, cases
 from trepak.scripts.uneven.cases import Case
+from trepak.scripts.uneven.dealt import Hand, deal
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
-from trepak.scripts.uneven.worker import Hand, deal
 from trepak.tf_plugins.dynamic_sharding import shuffled
 
 _MOMENTUM = 0.9

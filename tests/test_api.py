@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import trepak
 import trepak.elastic
 import trepak.keras
-from trepak.horovod_ext import config, startup
+from trepak.horovod_ext import basics, config, startup
 
 ROOT = Path(__file__).parents[1]
 
@@ -128,6 +129,17 @@ def test_every_setting_is_documented_with_its_default() -> None:
             found = re.findall(r"(?:environ\S*[\"']|\$\{?)(TREPAK_\w+)", path.read_text())
             read.update(found)
     assert read <= {knob.name for knob in config.KNOBS}, read
+
+
+def test_what_was_begun_last_ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(basics, "_ends", [])
+    monkeypatch.setattr(basics._hvd, "shutdown", lambda: None)
+    ended: list[str] = []
+    ends = {name: partial(ended.append, name) for name in ("streams", "servers")}
+    for name in ("streams", "servers", "streams"):
+        basics.before_shutdown(ends[name])
+    basics.shutdown()
+    assert ended == ["streams", "servers"]
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:

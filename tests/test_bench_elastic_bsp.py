@@ -21,6 +21,7 @@ from trepak.scripts.elastic_bsp_cases import (
     SERVED_BSP,
     cases,
 )
+from trepak.scripts.elastic_bsp_simulations import of_runs
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
 
@@ -105,6 +106,31 @@ def test_claims_are_about_the_worst_case() -> None:
     assert alexnet["paper"].startswith(SSP)
 
 
+def uneven_steps() -> list[list[float]]:
+    """Returns what is recorded of four ranks whose steps never end together."""
+    steps = []
+    for rank in range(4):
+        end = 0.0
+        for number in range(60):
+            took = 0.1 + 0.037 * rank + 0.01 * ((7 * number + 3 * rank) % 5)
+            end += took
+            steps.append([rank, end, took, 0.0])
+    return sorted(steps, key=lambda step: step[1])
+
+
+def test_a_simulation_is_off_by_what_it_says_more_than_was_waited() -> None:
+    training = run(ELASTIC[0], 0, 1.0)
+    first = training["ranks"][0]
+    figures = first["figures"]
+    first["recorded"] = uneven_steps()
+    for share in (1.0, 1.25, 0.8):
+        (row,) = of_runs([(cases()[0], [training])])
+        assert row["simulated_s"] > 0.1
+        figures["planned_waiting"] = row["simulated_s"] / share
+        (row,) = of_runs([(cases()[0], [training])])
+        assert row["error"] == pytest.approx(share - 1)
+
+
 def test_eight_ranks_count_too() -> None:
     measured = [
         (case, [run(way, 0, pace, len(case.ranks)) for way, pace in PACES.items()])
@@ -135,6 +161,19 @@ def test_who_never_reaches_the_accuracy_has_gained_nothing() -> None:
     report = report_of(PACES, accuracy=0.5)
     assert report.claims["elastic_bsp.time_to_accuracy_vs_bsp"].value == 0.0
     json.loads(report.to_json())
+
+
+def test_trials_that_never_reach_the_accuracy_are_not_left_out() -> None:
+    case = cases()[0]
+    runs = [run(HOROVOD, seed, 1.4) for seed in range(3)]
+    runs += [run(ELASTIC[0], seed, 1.0, accuracy=0.95 if seed == 0 else 0.5) for seed in range(3)]
+    report = elastic_bsp_report.summarize([(case, runs)], {})
+    (ours,) = [
+        row
+        for row in report.rows
+        if row["kind"] == elastic_bsp_report.WAYS and row["way"] == ELASTIC[0]
+    ]
+    assert ours["seconds_to_accuracy"] is None and ours["time_to_accuracy"] == 0.0
 
 
 def test_figures_are_drawn_of_every_case() -> None:

@@ -24,6 +24,8 @@ def test_supersteps(tmp_path: Path, np: int, gloo: bool) -> None:
     job = run_job(["run.py", "elastic_bsp"], tmp_path, np=np, gloo=gloo)
     assert job.passed("elastic_bsp") == [count_cases("elastic_bsp")] * np, job.output[-6000:]
     assert job.code == 0, job.output[-6000:]
+    late = f"trepak: rank {np - 1}"
+    assert f"{late} does not answer" in job.output and f"{late} answers again" in job.output
 
 
 @pytest.mark.skipif(not has_clocks_to_shift(), reason="time namespaces need root, and Linux 5.6")

@@ -217,6 +217,15 @@ def test_wrong_intervals_are_refused(wrong: list) -> None:
         simulate(wrong, StepOptions("asp"), 10)
 
 
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="model must be one of elastic_bsp, ssp, asp"):
+        StepOptions("bsp")
+    for wrong in (0, 2.5, np.array(2.5), 2**32):
+        with pytest.raises(ValueError, match="lookahead must be a whole number from 1 to 10000"):
+            StepOptions("elastic_bsp", lookahead=wrong)
+    StepOptions("elastic_bsp", lookahead=np.int64(4))
+
+
 def test_nothing_recorded_is_explained() -> None:
     with pytest.raises(ValueError, match="no step was recorded"):
         record_of(np.zeros((0, 4)))

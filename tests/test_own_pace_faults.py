@@ -32,6 +32,7 @@ KILLED = [
     ("waiting", 1),
     ("superstep", 1),
     pytest.param("superstep", 0, marks=LONGER),
+    pytest.param("waiting", 0, marks=LONGER),
     pytest.param("rounds", 1, marks=LONGER),
     pytest.param("groups", 0, marks=LONGER),
 ]
@@ -75,6 +76,7 @@ def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
         pytest.param("pairs", marks=LONGER),
         "superstep",
         pytest.param("barrier", marks=LONGER),
+        pytest.param("waiting", marks=LONGER),
     ],
 )
 def test_a_rank_that_stands_still_is_named(tmp_path: Path, way: str) -> None:

@@ -18,12 +18,12 @@ from trepak.ops.step_probe import StepTimes
 from trepak.scripts import elastic_bsp_cases
 from trepak.scripts.launcher import JobError
 from trepak.scripts.rna_cases import cases
-from trepak.scripts.uneven import clock, curves, trainings, worker
+from trepak.scripts.uneven import clock, curves, dealt, trainings
 from trepak.scripts.uneven.cases import WORD_MS, Case, Uneven, videos, words
 from trepak.scripts.uneven.clock import Clock, Snapshots, StopAtTarget, computed
+from trepak.scripts.uneven.dealt import Slowed, deal
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.trainings import Keeper, Plan
-from trepak.scripts.uneven.worker import Slowed, deal
 
 
 def case_of(name: str) -> Case:
@@ -63,7 +63,7 @@ def test_a_sentence_may_be_slowed_down_too() -> None:
 
 
 def test_steps_take_what_was_drawn() -> None:
-    times = np.array([30.0, 90.0, 20.0] * 2000)[: worker._DEALT]
+    times = np.array([30.0, 90.0, 20.0] * 2000)[: dealt._DEALT]
     slowed = Slowed(times, own=10.0)
     x = keras.ops.ones((1, 2))
     slowed(x, training=True)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from trepak.scripts.elastic_bsp_cases import COMPARED, ELASTIC, cases
+from trepak.scripts.uneven.dealt import deal
 from trepak.scripts.uneven.tasks import task
 from trepak.scripts.uneven.ways import ASP, HOROVOD, SSP
-from trepak.scripts.uneven.worker import deal
 from trepak.scripts.uneven_accuracies import Cluster, compare, epochs_of, events_of
 from trepak.tf_plugins.dynamic_sharding import shuffled
 

@@ -6,10 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trepak.horovod_ext.zipline import search, zipline
+from trepak.ops import zipline as native
 
 # Small whole steps, so that many ends, and many waiting times, are equal.
 # TensorFlow computes with subnormal numbers as with 0, so no two ends are so near to each other.
@@ -100,3 +102,8 @@ def test_wrong_end_times_are_refused(ends: list) -> None:
 def test_unknown_algorithms_are_refused() -> None:
     with pytest.raises(ValueError, match=r"there are: zipline, paper"):
         search([[1.0]], "fastest")
+
+
+def test_the_op_refuses_what_is_no_matrix() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="workers, iterations"):
+        native.search(np.array([1.0, 2.0]), "zipline")

@@ -17,8 +17,9 @@ class ElasticBSP(ServedSyncModel):
     nobody waits for anybody; there all ranks get the same weights.
 
     Attributes:
-        lookahead: steps of each rank that a barrier may be away (the paper's R): within a superstep
-            no rank takes so many more than another. 1 is bulk synchronous.
+        lookahead: steps of each rank that a barrier may be away, at most 10,000 (the paper's R):
+            within a superstep no rank takes more than so many steps more than another one that
+            takes part. 1 is bulk synchronous.
         prediction: what a step is expected to take: the "mean" of a rank's latest 10, the "last"
             one, or their "exponential" average, in which each new one weighs 0.3.
     """

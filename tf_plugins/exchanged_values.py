@@ -51,7 +51,9 @@ class ExchangedValues:
         if exact is None:
             return value
         shown = tf.cast(tf.cast(exact.value(), variable.dtype), self.dtype)
-        return exact.value() + (value - shown)
+        # What is shown of a very large one is infinite.
+        changed = tf.where(tf.math.is_finite(shown), exact.value() + (value - shown), value)
+        return tf.where(value == shown, exact.value(), changed)
 
     def show(self, values: Sequence[Any]) -> None:
         """Gives the variables these values, which are of `dtype`."""

@@ -18,12 +18,12 @@ _numbers = itertools.count(1)
 def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
     """Returns a dataset whose epochs end on all ranks together.
 
-    An epoch lasts until the rounds that this rank has applied hold `samples`, of all ranks: a fast
-    rank takes more of them than a slow one, and nobody waits for a number of steps of its own. An
-    epoch goes on in the given dataset where the one before has stopped, so that a slow rank comes
-    to see all of it too; at its end the dataset starts anew, so it should shuffle. (With
-    `sync=trepak.ADPSGD()`, which has no rounds: until all have taken `samples`, as far as this rank
-    has heard.)
+    An epoch lasts until all ranks together have taken `samples`: a fast rank takes more of them
+    than a slow one, and nobody waits for a number of steps of its own. (With rounds, as RNA's,
+    these are the samples of the rounds that this rank has applied; with `sync=` ElasticBSP, SSP,
+    ASP or ADPSGD, those that it has heard of.) An epoch goes on in the given dataset where the one
+    before has stopped, so that a slow rank comes to see all of it too; at its end the dataset
+    starts anew, so it should shuffle.
 
     Leave `steps_per_epoch` out of `fit`. Transform the dataset before this and not after: what is
     prefetched after it is trained with when the epoch is over, while others wait. Where gradients

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from trepak.horovod_ext import basics, elastic_bsp, exchange, step_probe
 from trepak.horovod_ext.elastic_bsp import StepOptions
@@ -99,7 +100,7 @@ class ServedSteps(OwnSteps):
         return RoundsOfRank(
             counted.barriers,
             counted.barriers,
-            counted.barriers * basics.size(),
+            counted.met,
             0,
             0,
             counted.waiting_seconds,
@@ -131,7 +132,7 @@ class ServedSteps(OwnSteps):
             self._fetch()
 
 
-def recorded_steps(optimizer: Any) -> Any:
+def recorded_steps(optimizer: Any) -> NDArray[np.float64]:
     """Returns how long an optimizer's steps have taken, for `elastic_bsp_simulation.record_of`.
 
     Args:

@@ -13,7 +13,8 @@ class SSP(ServedSyncModel):
     """Stale synchronous parallel training: a rank waits when it is too far ahead of the slowest.
 
     Attributes:
-        staleness: steps that a rank may have taken more than the slowest when it begins one.
+        staleness: steps that a rank may have taken more than the slowest when it begins one, at
+            most 10,000.
     """
 
     staleness: int = 3

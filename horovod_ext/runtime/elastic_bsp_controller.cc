@@ -1,6 +1,7 @@
 #include "horovod_ext/runtime/elastic_bsp_controller.h"
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -59,6 +60,10 @@ Status ElasticBspController::OnStepped(const Header& header, const Payload& payl
                                 " ended a step that it can't have taken");
   }
   std::memcpy(seconds.data(), payload.data(), sizeof(seconds));
+  if (!std::isfinite(seconds[0]) || !std::isfinite(seconds[1])) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " says of a step that it took no finite time");
+  }
   return Carry(scheduler_.End(header.sender, Now(), seconds[0], seconds[1]));
 }
 
@@ -73,17 +78,12 @@ void ElasticBspController::OnFetched(uint32_t rank) {
 }
 
 Status ElasticBspController::OnDrain(const Header& header) {
-  if (draining_.empty()) {
-    first_drained_ = Clock::now();
-  }
-  if (!draining_.insert(header.sender).second) {
-    return InvalidArgumentError("rank " + std::to_string(header.sender) + " drains twice");
-  }
+  TREPAK_RETURN_IF_ERROR(AddDraining(header.sender));
   TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Pause(header.sender, Now())));
-  if (draining_.size() < options().size) {
+  if (!all_drain()) {
     return OkStatus();
   }
-  draining_.clear();
+  EndDrain();
   Message drained;
   drained.header.kind = MessageKind::kDrained;
   Broadcast(drained);
@@ -119,6 +119,7 @@ Status ElasticBspController::Tell(const std::vector<ElasticBspScheduler::Grant>&
     message.header.key = static_cast<uint32_t>(scheduler_.superstep());
     message.header.round = grant.steps;
     message.header.flags = at_barrier ? kAtBarrier : 0;
+    message.header.slice = static_cast<uint32_t>(grants.size());
     TREPAK_RETURN_IF_ERROR(Send(grant.worker, {}, std::move(message)));
   }
   return OkStatus();
@@ -137,14 +138,7 @@ Status ElasticBspController::Tick(Clock::time_point now) {
     told_waiting_ = seconds;
     TREPAK_RETURN_IF_ERROR(Tell(scheduler_.Waiting(), false));
   }
-  if (draining_.empty()) {
-    return OkStatus();
-  }
-  TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
-  if (now - first_drained_ >= options().deadline) {
-    return WaitedTooLongForADrain(MembersWithout(draining_));
-  }
-  return OkStatus();
+  return CheckDraining(now);
 }
 
 Status ElasticBspController::CheckFetching(double now) {

@@ -73,8 +73,6 @@ class ElasticBspController : public LedController {
   std::set<uint32_t> fetching_;  // after a barrier
   uint64_t fetching_for_ = 0;    // the superstep that it begins
   double fetching_since_ = 0;
-  std::set<uint32_t> draining_;
-  Clock::time_point first_drained_;
   double told_waiting_ = 0;  // when those that wait heard last that this is here
 };
 

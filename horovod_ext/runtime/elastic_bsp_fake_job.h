@@ -52,10 +52,10 @@ class HeldParameters : public GlobalParameters {
   void Assign(Payload values, Callback callback) override {
     all_->Assign(std::move(values), std::move(callback));
   }
-  void Change(Payload change, uint64_t samples, Callback callback) override {
+  void Change(Payload change, uint32_t ranks, uint64_t samples, Callback callback) override {
     Ask(holds_changes_,
-        [this, change = std::move(change), samples, callback = std::move(callback)] {
-          all_->Change(change, samples, callback);
+        [this, change = std::move(change), ranks, samples, callback = std::move(callback)] {
+          all_->Change(change, ranks, samples, callback);
         });
   }
   void Fetch(Callback callback) override {
@@ -88,7 +88,6 @@ class Job {
     rules.workers = size;
     ElasticBspWorker::Rules worker_rules;
     worker_rules.elements = 1;
-    worker_rules.share = 1.0 / size;
     std::vector<std::string> addresses;
     for (uint32_t rank = 0; rank < size; ++rank) {
       auto errors = std::make_shared<ErrorLatch>();
@@ -165,7 +164,7 @@ class Job {
   }
 
   const uint32_t size_;
-  const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>();
+  const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>(size_);
   std::vector<std::shared_ptr<HeldParameters>> seen_;
   std::vector<std::shared_ptr<ElasticBspWorker>> workers_;
   std::unique_ptr<ElasticBspController> controller_;

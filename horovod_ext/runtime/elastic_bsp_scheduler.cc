@@ -85,15 +85,24 @@ void ElasticBspScheduler::ComeBack(uint32_t number, Orders* orders) {
 
 void ElasticBspScheduler::Measure(Worker* worker, double now, double communication,
                                   double held_up) {
-  if (!worker->has_gone_on) {
-    return;  // its begin is not known after a pause, and the very first step compiles
+  const auto number = static_cast<uint32_t>(worker - workers_.data());
+  const double since = now - worker->latest;
+  // A step in which the others have gone on says nothing of the next ones, but two in a row do, and
+  // then those before them do not.
+  const bool stands_still = worker->out && (!worker->late || since > patience(number));
+  const bool is_second = stands_still && worker->stood_still;
+  if (!worker->has_gone_on) {  // it began at some time after a pause, and the very first compiles
+    worker->stood_still = is_second;
+    return;
   }
-  // A step in which the others have gone on says nothing of the next ones, but two in a row do.
-  worker->stood_still = worker->out && !worker->late && !worker->stood_still;
+  worker->stood_still = stands_still && !is_second;
   if (worker->stood_still) {
     return;
   }
-  const double since = now - worker->latest;
+  if (is_second) {
+    worker->computing = Expectation();
+    worker->communication = Expectation();
+  }
   held_up = std::clamp(held_up, 0.0, since);
   counters_.waiting += held_up;
   const double interval = since - held_up;
@@ -102,7 +111,6 @@ void ElasticBspScheduler::Measure(Worker* worker, double now, double communicati
   worker->communication.Add(rules_.prediction, communication);
   worker->measured = true;
   if (recorded_.size() < rules_.most_recorded) {
-    const auto number = static_cast<uint32_t>(worker - workers_.data());
     recorded_.push_back({number, now, interval - communication, communication});
   }
   if (is_timed_ && !worker->out && worker->interval > 0) {
@@ -266,36 +274,6 @@ void ElasticBspScheduler::Plan(double now, const std::vector<uint32_t>& members)
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   counters_.planning += took.count();
-}
-
-std::optional<int64_t> ElasticBspScheduler::Slowest() const {
-  std::optional<int64_t> slowest;
-  for (const Worker& worker : workers_) {
-    if (IsIn(worker)) {
-      slowest = std::min(slowest.value_or(worker.since_first()), worker.since_first());
-    }
-  }
-  return slowest;
-}
-
-void ElasticBspScheduler::GrantLead(double now, Orders* orders) {
-  const std::optional<int64_t> slowest = Slowest();
-  const bool on_and_on = rules_.model == Model::kAsp || !slowest;
-  for (uint32_t number = 0; number < workers_.size(); ++number) {
-    Worker& worker = workers_[number];
-    const uint64_t steps =
-        on_and_on ? kForever
-                  : static_cast<uint64_t>(worker.first + *slowest + rules_.staleness + 1);
-    // Who is out comes back as one that has kept up, whatever the others have done meanwhile.
-    if (worker.active && !worker.out && worker.granted < steps) {
-      worker.granted = steps;
-      orders->grants.push_back({number, steps});
-      if (worker.waits && worker.taken < steps) {
-        StopWaiting(&worker, now);
-        worker.latest = now;  // what it has waited is no part of its step
-      }
-    }
-  }
 }
 
 }  // namespace trepak

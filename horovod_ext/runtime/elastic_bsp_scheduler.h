@@ -150,7 +150,7 @@ class ElasticBspScheduler {
     bool waits = false;
     bool out = false;
     bool late = false;         // out, and has answered since
-    bool stood_still = false;  // in its latest step, which was not measured
+    bool stood_still = false;  // others went on in its latest step, which was not measured
     bool has_gone_on = false;  // since it began; when its first step did is not known
     bool measured = false;     // its expectations mean something
     uint64_t taken = 0;

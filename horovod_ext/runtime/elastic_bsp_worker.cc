@@ -9,6 +9,11 @@
 #include "horovod_ext/runtime/summation.h"
 
 namespace trepak {
+namespace {
+
+constexpr uint32_t kRanks = 1;  // that have made a change
+
+}  // namespace
 
 Status ElasticBspWorker::Check(const Payload& values) const {
   TREPAK_RETURN_IF_ERROR(error());
@@ -21,7 +26,7 @@ Status ElasticBspWorker::Check(const Payload& values) const {
 
 Status ElasticBspWorker::CheckThatItIsFree() const {
   TREPAK_RETURN_IF_ERROR(error());  // Failed tells of a later one
-  if (state_ != State::kNone || on_drained_ || base_.size() != bytes()) {
+  if (state_ != State::kNone || on_drained_ || !adopted_.any()) {
     return FailedPreconditionError(Me() +
                                    " ends a step, or drains, while another step or drain has not "
                                    "ended, or before it has fetched parameters");
@@ -37,7 +42,7 @@ void ElasticBspWorker::Step(Payload values, uint64_t samples, bool finite,
     std::lock_guard<std::mutex> lock(mutex_);
     status = CheckThatItIsFree();
     if (status.ok()) {
-      values_ = Change(values);
+      values_ = adopted_.Change(values);
       if (!finite || !AllFinite(rules_.type, values_.size(), values_.data())) {
         LeaveOut();
       }
@@ -66,14 +71,6 @@ void ElasticBspWorker::LeaveOut() {
   std::memset(values_.mutable_data(), 0, values_.size());
 }
 
-Payload ElasticBspWorker::Change(const Payload& values) const {
-  Payload change = Payload::Allocate(bytes());
-  std::memcpy(change.mutable_data(), values.data(), bytes());
-  Accumulate(rules_.type, bytes(), -1.0, base_.data(), change.mutable_data());
-  Scale(rules_.type, bytes(), rules_.share, change.data(), change.mutable_data());
-  return change;
-}
-
 void ElasticBspWorker::Push() {
   Payload change;
   uint64_t samples = 0;
@@ -83,7 +80,7 @@ void ElasticBspWorker::Push() {
     values_ = Payload();
     samples = step_samples_;
   }
-  global_->Change(std::move(change), samples,
+  global_->Change(std::move(change), kRanks, samples,
                   [weak = weak_from_this()](const Status& status, Payload values, uint64_t total) {
                     if (const std::shared_ptr<ElasticBspWorker> self = weak.lock()) {
                       self->Pushed(status, std::move(values), total);
@@ -92,8 +89,7 @@ void ElasticBspWorker::Push() {
 }
 
 void ElasticBspWorker::Adopt(const Payload& values, uint64_t total) {
-  base_ = Payload::Allocate(bytes());  // not the same memory: what is delivered is the caller's
-  std::memcpy(base_.mutable_data(), values.data(), bytes());
+  adopted_.Adopt(values);
   total_ = std::max(total_, total);
 }
 
@@ -126,7 +122,7 @@ void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t tot
       state_ = State::kWaiting;
       ShowSuperstep(now);
     }
-    sent = Send(controller_, {}, Stepped());
+    sent = Send(controller(), {}, Stepped());
   }
   if (!sent.ok()) {
     Fail(sent);
@@ -165,6 +161,12 @@ void ElasticBspWorker::GoOn() {
 
 void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
   Status status = Check(values);
+  if (status.ok() && !AllFinite(rules_.type, values.size(), values.data())) {
+    // The servers' would never be finite again. All ranks are told: they wait for this one.
+    Fail(InvalidArgumentError(Me() + "'s parameters are not finite: lower the learning rate, or "
+                                     "set weights that are"));
+    status = error();
+  }
   Payload change;
   if (status.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -173,8 +175,8 @@ void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
       on_drained_ = std::exchange(callback, nullptr);
       since_ = Clock::now();
       ShowSuperstep(since_);
-      if (std::memcmp(values.data(), base_.data(), bytes()) != 0) {
-        change = Change(values);
+      if (!adopted_.Are(values)) {
+        change = adopted_.Change(values);
       }
     }
   }
@@ -183,7 +185,7 @@ void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
   } else if (change.size() == 0) {
     SayThatItDrains(OkStatus());
   } else {
-    global_->Change(std::move(change), 0,
+    global_->Change(std::move(change), kRanks, 0,
                     [weak = weak_from_this()](const Status& outcome, const Payload&, uint64_t) {
                       if (const std::shared_ptr<ElasticBspWorker> self = weak.lock()) {
                         self->SayThatItDrains(outcome);
@@ -195,7 +197,7 @@ void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
 void ElasticBspWorker::SayThatItDrains(const Status& status) {
   Message message;
   message.header.kind = MessageKind::kDrain;
-  const Status sent = status.ok() ? Send(controller_, {}, std::move(message)) : status;
+  const Status sent = status.ok() ? Send(controller(), {}, std::move(message)) : status;
   if (!sent.ok()) {
     Fail(sent);
   }

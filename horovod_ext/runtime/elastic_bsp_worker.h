@@ -11,8 +11,9 @@
 #include <mutex>
 #include <string>
 
-#include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/adopted_parameters.h"
 #include "horovod_ext/runtime/global_parameters.h"
+#include "horovod_ext/runtime/led_worker.h"
 #include "horovod_ext/runtime/payload.h"
 #include "horovod_ext/runtime/timeline.h"
 
@@ -24,12 +25,11 @@ namespace trepak {
 //
 // Thread safety: every method may be called from any thread; Step, Drain, Assign and Fetch one
 // after the other's callback. Callbacks run in any thread, without a lock, and must not block.
-class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<ElasticBspWorker> {
+class ElasticBspWorker : public LedWorker, public std::enable_shared_from_this<ElasticBspWorker> {
  public:
   struct Rules {
     ElementType type = ElementType::kFloat32;
     size_t elements = 0;                       // of all parameters together
-    double share = 1;                          // of a step's change that counts
     Timeline* timeline = &Timeline::Global();  // shows waiting; outlives the worker
     int row = 0;                               // of the timeline
   };
@@ -38,6 +38,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   struct Counters {
     uint64_t steps = 0;
     uint64_t barriers = 0;              // that this rank has passed
+    uint64_t met = 0;                   // ranks there, with this one, summed over barriers
     uint64_t not_finite = 0;            // steps that were left out
     uint64_t waiting_nanoseconds = 0;   // for other ranks: at barriers, their gates, and drains
     uint64_t exchange_nanoseconds = 0;  // for parameters
@@ -48,10 +49,10 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
 
   ElasticBspWorker(const Options& options, const Rules& rules, uint32_t controller,
                    std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
-      : Endpoint(options, std::move(errors)),
+      : LedWorker(options, controller, std::move(errors)),
         rules_(rules),
-        controller_(controller),
-        global_(std::move(global)) {}
+        global_(std::move(global)),
+        adopted_(rules.type, bytes()) {}
   ~ElasticBspWorker() override { Stop(); }
 
   // Ends a step, which has made these values of those that it went on from, with so many samples.
@@ -60,7 +61,8 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   void Step(Payload values, uint64_t samples, bool finite, ValuesCallback callback);
 
   // Says that this rank takes no more steps, and waits until all ranks have said so. If `values`
-  // are not what it goes on from, because a user has set weights, that counts as a change.
+  // are not what it goes on from, because a user has set weights, that counts as a change. Values
+  // that are not finite fail all ranks.
   void Drain(const Payload& values, Callback callback);
 
   // Sets the job's parameters: one rank does, before all fetch them.
@@ -107,7 +109,6 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   Status OnDrained();
   // Require mutex_.
   Status CheckThatItIsFree() const;
-  Payload Change(const Payload& values) const;
   void LeaveOut();
   void Adopt(const Payload& values, uint64_t total);
   // Parameters have come, for which the step under way has waited since since_.
@@ -121,7 +122,6 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   std::string NotYet() const;
 
   const Rules rules_;
-  const uint32_t controller_;
   const std::shared_ptr<GlobalParameters> global_;
 
   mutable std::mutex mutex_;
@@ -133,7 +133,7 @@ class ElasticBspWorker : public Endpoint, public std::enable_shared_from_this<El
   uint64_t step_samples_ = 0;
   ValuesCallback on_stepped_;
   Callback on_drained_;
-  Payload base_;        // what training goes on from
+  AdoptedParameters adopted_;
   uint64_t total_ = 0;  // samples of all ranks
   uint64_t taken_ = 0;  // of them, told by TakeSamples
   uint64_t steps_ = 0;

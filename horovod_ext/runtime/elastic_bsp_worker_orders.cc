@@ -12,7 +12,7 @@ namespace trepak {
 
 Status ElasticBspWorker::Handle(Message message) {
   const Header& header = message.header;
-  if (header.sender != controller_) {
+  if (header.sender != controller()) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
                                 " is not the controller of ranks' steps");
   }
@@ -89,6 +89,7 @@ Status ElasticBspWorker::OnGrant(const Header& header) {
     }
     if (fetches) {
       ++counters_.barriers;
+      counters_.met += header.slice;
       is_gated_ = true;
     }
   }
@@ -118,7 +119,7 @@ void ElasticBspWorker::Fetched(const Status& status, Payload values, uint64_t to
       Message message;
       message.header.kind = MessageKind::kFetched;
       message.header.round = superstep_;
-      sent = Send(controller_, {}, std::move(message));
+      sent = Send(controller(), {}, std::move(message));
     }
   }
   if (!sent.ok()) {

@@ -1,5 +1,6 @@
 #include "horovod_ext/runtime/elastic_bsp_worker.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@ namespace {
 
 using Model = ElasticBspScheduler::Model;
 using std::chrono::milliseconds;
+using testing::HasSubstr;
 
 TEST(ElasticBspWorkerTest, AtABarrierAllGetTheSumOfWhatAllHaveChanged) {
   Job job(2, RulesOf(Model::kElasticBsp, 1));
@@ -37,6 +39,7 @@ TEST(ElasticBspWorkerTest, AtABarrierAllGetTheSumOfWhatAllHaveChanged) {
     EXPECT_EQ(second.get().value, value);
   }
   EXPECT_EQ(job.worker(0).counters().barriers, 5u);
+  EXPECT_EQ(job.worker(0).counters().met, 10u);
   EXPECT_EQ(job.worker(0).TakeSamples(), 10u);
   EXPECT_EQ(job.worker(0).TakeSamples(), 0u);
 }
@@ -127,6 +130,50 @@ TEST(ElasticBspWorkerTest, SspNeverLetsARankGetFurtherAhead) {
   EXPECT_GE(most, 1u);
 }
 
+// The steps of one worker that the scheduler has measured.
+std::vector<ElasticBspScheduler::Step> MeasuredOf(const Job& job, uint32_t worker) {
+  std::vector<ElasticBspScheduler::Step> steps;
+  for (const ElasticBspScheduler::Step& step : job.controller().recorded()) {
+    if (step.worker == worker) {
+      steps.push_back(step);
+    }
+  }
+  return steps;
+}
+
+TEST(ElasticBspWorkerTest, WhatAStepExchangesAndIsHeldUpForIsNoPartOfItsComputing) {
+  Job job(2, RulesOf(Model::kElasticBsp, 1));
+  std::future<Outcome> first = job.Step(0, 1);
+  std::future<Outcome> other = job.Step(1, 1);
+  ASSERT_TRUE(IsReady(first) && IsReady(other));  // the steps that compile
+
+  job.seen_by(0).HoldChanges();
+  job.seen_by(1).HoldFetches();
+  first = job.Step(0, 1);
+  other = job.Step(1, 1);
+  std::this_thread::sleep_for(milliseconds(600));  // one's change is on its way
+  job.seen_by(0).Release();
+  ASSERT_TRUE(IsReady(first));
+  first = job.Step(0, 1);
+  std::this_thread::sleep_for(milliseconds(600));  // what the other one fetches is on its way
+  job.seen_by(1).Release();
+  ASSERT_TRUE(IsReady(other));
+  other = job.Step(1, 1);
+  ASSERT_TRUE(IsReady(first) && IsReady(other));
+
+  const auto ours = MeasuredOf(job, 0), theirs = MeasuredOf(job, 1);
+  ASSERT_TRUE(ours.size() == 2 && theirs.size() == 2);
+  EXPECT_GE(ours[0].communication, 0.3);
+  EXPECT_LT(ours[1].communication, 0.3) << "it was held up";
+  EXPECT_GE(theirs[1].communication, 0.3);
+  for (const ElasticBspScheduler::Step& step : job.controller().recorded()) {
+    EXPECT_LT(step.computing, 0.3) << "of worker " << step.worker;
+  }
+  EXPECT_GE(job.controller().counters().waiting, 0.9);
+  EXPECT_GE(job.worker(0).counters().exchange_nanoseconds, 300'000'000u);
+  EXPECT_GE(job.worker(1).counters().exchange_nanoseconds, 300'000'000u);
+}
+
 TEST(ElasticBspWorkerTest, AStepThatIsNotFiniteIsLeftOut) {
   Job job(1, RulesOf(Model::kAsp));
   ASSERT_EQ(job.Step(0, 2).get().value, 2);
@@ -144,6 +191,15 @@ TEST(ElasticBspWorkerTest, WeightsThatWereSetCountAsAChange) {
   ASSERT_TRUE(IsReady(first) && IsReady(second));
   EXPECT_TRUE(first.get().ok() && second.get().ok());
   EXPECT_EQ(job.Fetch(0).value, 7.0f);
+}
+
+TEST(ElasticBspWorkerTest, WeightsThatAreNotFiniteAreNotAdded) {
+  Job job(2, RulesOf(Model::kElasticBsp));
+  std::future<Status> other = job.Drain(1, 0);
+  std::future<Status> spoilt = job.Drain(0, std::numeric_limits<float>::infinity());
+  ASSERT_TRUE(IsReady(other) && IsReady(spoilt));
+  EXPECT_THAT(spoilt.get().ToString(), HasSubstr("rank 0's parameters are not finite"));
+  EXPECT_THAT(other.get().ToString(), HasSubstr("rank 0's parameters are not finite"));
 }
 
 TEST(ElasticBspWorkerTest, WhoeverStallsAllGoOnAndNothingIsLost) {

@@ -8,12 +8,6 @@
 #include "horovod_ext/runtime/elastic_bsp_worker.h"
 
 namespace trepak {
-namespace {
-
-// The controller, the connections and the parameter servers' clients know whom this waits for.
-constexpr std::chrono::milliseconds kOthersComplainFirst{2000};
-
-}  // namespace
 
 Status ElasticBspWorker::Tick(Clock::time_point now) {
   TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
@@ -22,19 +16,10 @@ Status ElasticBspWorker::Tick(Clock::time_point now) {
   if (!waits) {
     return OkStatus();
   }
-  if (HasLeft(controller_)) {
-    return UnavailableError("rank " + std::to_string(controller_) +
-                            " has ended its training while others go on: let all ranks end " +
-                            "together");
-  }
-  const auto patience = options().deadline + kOthersComplainFirst;
+  TREPAK_RETURN_IF_ERROR(CheckThatControllerIsHere());
   // The controller tells those that wait for others' steps that these go on.
   const Clock::time_point since = state_ == State::kWaiting ? std::max(since_, heard_) : since_;
-  if (now - since < patience) {
-    return OkStatus();
-  }
-  return DeadlineExceededError("it waited " + std::to_string(patience.count() / 1000) + " s for " +
-                               NotYet());
+  return now - since < patience() ? OkStatus() : WaitedTooLong(NotYet());
 }
 
 void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Clock::time_point end) {
@@ -47,7 +32,7 @@ void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Cloc
     const auto superstep = static_cast<int64_t>(superstep_);
     rules_.timeline->Span(
         Timeline::Track::kRounds, name, since_, end,
-        {{"round", superstep}, {"group", controller_}, {"run", 0}, {"steps", steps}}, rules_.row);
+        {{"round", superstep}, {"group", controller()}, {"run", 0}, {"steps", steps}}, rules_.row);
   } else {
     rules_.timeline->Span(Timeline::Track::kRounds, name, since_, end, {{"steps", steps}},
                           rules_.row);

@@ -114,6 +114,8 @@ TEST(ElasticBspWorkerWaitingTest, OthersGoOnWithoutARankThatDoesNotAnswer) {
   ASSERT_TRUE(IsReady(back) && IsReady(other));
   EXPECT_EQ(back.get().value, 5.0f) << "3, 1.5 by the other alone, and its half";
   EXPECT_EQ(other.get().value, 5.0f);
+  EXPECT_EQ(job.worker(0).counters().barriers, 7u);
+  EXPECT_EQ(job.worker(0).counters().met, 11u) << "3 of them alone";
 }
 
 TEST(ElasticBspWorkerWaitingTest, AtABarrierOthersGoOnWithoutWhoDoesNotFetch) {

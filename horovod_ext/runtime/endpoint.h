@@ -1,4 +1,5 @@
-// What both ends of a parameter server are: a transport with its flows, and one way to fail.
+// What parameter servers, their clients, workers and controllers are: a transport with its flows,
+// and one way to fail.
 
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_ENDPOINT_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_ENDPOINT_H_
@@ -89,6 +90,13 @@ class Endpoint : public Transport::Receiver {
 
   // Whether a peer has said on all its flows that it is done.
   bool HasLeft(uint32_t peer) const;
+
+  // That it has, and others need it.
+  static Status LeftWhileOthersGoOn(uint32_t peer) {
+    return UnavailableError("rank " + std::to_string(peer) +
+                            " has ended its training while others go on: let all ranks end "
+                            "together");
+  }
 
   // Sends on the flow to a peer. From any thread.
   Status Send(uint32_t peer, Precedence precedence, Message message);

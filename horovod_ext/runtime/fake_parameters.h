@@ -16,14 +16,17 @@ namespace trepak {
 // Of one number. Thread safety: every method may be called from any thread.
 class SharedParameters : public GlobalParameters {
  public:
+  explicit SharedParameters(uint32_t size) : size_(size) {}
+
   void Assign(Payload values, Callback callback) override {
     Do([this, &values] { value_ = *static_cast<const float*>(values.data()); },
        std::move(callback));
   }
-  void Change(Payload change, uint64_t samples, Callback callback) override {
+  void Change(Payload change, uint32_t ranks, uint64_t samples, Callback callback) override {
     Do(
-        [this, &change, samples] {
-          value_ += *static_cast<const float*>(change.data());
+        [this, &change, ranks, samples] {
+          const auto share = static_cast<float>(ranks) / static_cast<float>(size_);
+          value_ += share * *static_cast<const float*>(change.data());
           samples_ += samples;
         },
         std::move(callback));
@@ -45,6 +48,7 @@ class SharedParameters : public GlobalParameters {
     callback(OkStatus(), values, samples);
   }
 
+  const uint32_t size_;
   std::mutex mutex_;
   float value_ = 0;       // Guarded by mutex_.
   uint64_t samples_ = 0;  // Guarded by mutex_.

@@ -60,8 +60,10 @@ void ServedParameters::Assign(Payload values, Callback callback) {
   Do(&ParameterClient::Assign, values, 0, std::move(callback));
 }
 
-void ServedParameters::Change(Payload change, uint64_t samples, Callback callback) {
-  Scale(type_, change.size(), size_, change.data(), change.mutable_data());
+void ServedParameters::Change(Payload change, uint32_t ranks, uint64_t samples, Callback callback) {
+  if (ranks != 1) {
+    Scale(type_, change.size(), ranks, change.data(), change.mutable_data());
+  }
   Do(&ParameterClient::Change, change, samples * size_, std::move(callback));
 }
 

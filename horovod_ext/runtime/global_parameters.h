@@ -1,4 +1,4 @@
-// The parameters of a whole job, which groups of its ranks change (thesis, section 5.2).
+// The parameters of a whole job, which its ranks, or groups of them (thesis, section 5.2), change.
 
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_GLOBAL_PARAMETERS_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_GLOBAL_PARAMETERS_H_
@@ -18,15 +18,16 @@ namespace trepak {
 // the callback of the one before. Callbacks run in any thread, without a lock, and must not block.
 class GlobalParameters {
  public:
-  // Gets the parameters of afterwards, in memory of its own, and how many samples all groups have
-  // taken; or why there are none.
+  // Gets the parameters of afterwards, in memory of its own, and how many samples all have taken
+  // together; or why there are none.
   using Callback = std::function<void(const Status&, Payload, uint64_t)>;
 
   virtual ~GlobalParameters() = default;
 
   virtual void Assign(Payload values, Callback callback) = 0;
-  // Adds to the parameters, and to the samples.
-  virtual void Change(Payload change, uint64_t samples, Callback callback) = 0;
+  // Adds to the parameters what so many ranks have changed, times their share of the job; and to
+  // the samples.
+  virtual void Change(Payload change, uint32_t ranks, uint64_t samples, Callback callback) = 0;
   virtual void Fetch(Callback callback) = 0;
 
   // Why no call can succeed any more, if that is so.
@@ -50,7 +51,7 @@ class ServedParameters : public GlobalParameters {
       : client_(std::move(client)), key_(key), type_(type), size_(size), parts_(std::move(parts)) {}
 
   void Assign(Payload values, Callback callback) override;
-  void Change(Payload change, uint64_t samples, Callback callback) override;
+  void Change(Payload change, uint32_t ranks, uint64_t samples, Callback callback) override;
   void Fetch(Callback callback) override;
   Status error() const override;
 

@@ -4,9 +4,12 @@
 #ifndef TREPAK_HOROVOD_EXT_RUNTIME_LED_CONTROLLER_H_
 #define TREPAK_HOROVOD_EXT_RUNTIME_LED_CONTROLLER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +18,8 @@
 
 namespace trepak {
 
-// Begins when its flows are open, tells its members of a failure, and names whom it misses.
+// Begins when its flows are open, tells its members of a failure, knows who has come to the end of
+// an epoch, and names whom it misses.
 //
 // Thread safety: as Endpoint says; what is protected is for the transport's thread.
 class LedController : public Endpoint {
@@ -49,24 +53,10 @@ class LedController : public Endpoint {
   const std::string& name() const { return name_; }
   const std::vector<uint32_t>& members() const { return members_; }
 
-  // Members that are not in a set or map.
-  template <typename Ranks>
-  std::vector<uint32_t> MembersWithout(const Ranks& others) const {
-    std::vector<uint32_t> ranks;
-    for (const uint32_t member : members_) {
-      if (others.count(member) == 0) {
-        ranks.push_back(member);
-      }
-    }
-    return ranks;
-  }
-
   Status CheckThatAllAreHere() const {
     for (const uint32_t member : members_) {
       if (HasLeft(member)) {
-        return UnavailableError("rank " + std::to_string(member) +
-                                " has ended its training while others go on: let all ranks end " +
-                                "together");
+        return LeftWhileOthersGoOn(member);
       }
     }
     return OkStatus();
@@ -83,9 +73,33 @@ class LedController : public Endpoint {
         " to " + what + ". If that can take so long, raise TREPAK_DEADLINE_SECONDS");
   }
 
-  // The same, where members drain at the end of an epoch.
-  Status WaitedTooLongForADrain(const std::vector<uint32_t>& ranks) const {
-    return WaitedTooLong(ranks, "come to the end of an epoch, or of training, as others have");
+  // A member has come to the end of an epoch, where it waits for the others.
+  Status AddDraining(uint32_t member) {
+    if (draining_.empty()) {
+      first_drained_ = Clock::now();
+    }
+    if (!draining_.insert(member).second) {
+      return InvalidArgumentError("rank " + std::to_string(member) + " drains twice");
+    }
+    return OkStatus();
+  }
+  bool drains(uint32_t member) const { return draining_.count(member) != 0; }
+  bool all_drain() const { return draining_.size() == members_.size(); }
+  void EndDrain() { draining_.clear(); }
+
+  // Fails if one whom those that drain wait for has left, or has not come in time.
+  Status CheckDraining(Clock::time_point now) const {
+    if (draining_.empty()) {
+      return OkStatus();
+    }
+    TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
+    if (now - first_drained_ < options().deadline) {
+      return OkStatus();
+    }
+    std::vector<uint32_t> missing;
+    std::copy_if(members_.begin(), members_.end(), std::back_inserter(missing),
+                 [this](uint32_t member) { return !drains(member); });
+    return WaitedTooLong(missing, "come to the end of an epoch, or of training, as others have");
   }
 
  private:
@@ -93,6 +107,8 @@ class LedController : public Endpoint {
   const std::vector<uint32_t> members_;
   std::atomic<bool> has_told_{false};  // of a failure
   bool began_ = false;
+  std::set<uint32_t> draining_;
+  Clock::time_point first_drained_;
 };
 
 }  // namespace trepak

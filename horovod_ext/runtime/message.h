@@ -78,8 +78,8 @@ struct Header {
   uint8_t priority = 0;   // see Precedence
   uint16_t order = 0;     // see Precedence
   uint32_t sender = 0;    // rank
-  uint32_t key = 0;       // which variable; of kGo, the round's initiator
-  uint32_t slice = 0;     // which slice of it
+  uint32_t key = 0;       // which variable; of kGo, the round's initiator; of kGrant, the superstep
+  uint32_t slice = 0;     // which slice of it; of kGrant, how many ranks get one
   uint64_t round = 0;     // which version of it
   uint64_t sequence = 0;  // which message of its flow and order, from 0 on
   uint64_t token = 0;     // what the flow was given when it was authenticated

@@ -56,13 +56,10 @@ Status RnaController::OnExchanged(const Header& header) {
 }
 
 Status RnaController::OnDrain(const Header& header) {
-  if (draining_.empty()) {
-    first_drained_ = Clock::now();
-  }
+  TREPAK_RETURN_IF_ERROR(AddDraining(header.sender));
   // What it had when it had not yet heard of a round's start went into that round.
-  const bool has_gradients = (header.flags & kHasGradients) != 0 && header.round == round_;
-  if (!draining_.emplace(header.sender, has_gradients).second) {
-    return InvalidArgumentError("rank " + std::to_string(header.sender) + " drains twice");
+  if ((header.flags & kHasGradients) != 0 && header.round == round_) {
+    with_gradients_.insert(header.sender);
   }
   probed_.erase(header.sender);
   TREPAK_RETURN_IF_ERROR(Probe());
@@ -93,8 +90,7 @@ Status RnaController::Probe() {
 std::vector<uint32_t> RnaController::Idle() const {
   std::vector<uint32_t> idle;
   for (const uint32_t rank : members()) {
-    if (draining_.count(rank) + probed_.count(rank) + answered_.count(rank) == 0 &&
-        !HasLeft(rank)) {
+    if (probed_.count(rank) + answered_.count(rank) == 0 && !drains(rank) && !HasLeft(rank)) {
       idle.push_back(rank);
     }
   }
@@ -102,7 +98,7 @@ std::vector<uint32_t> RnaController::Idle() const {
 }
 
 Status RnaController::Proceed(uint32_t latest) {
-  if (LiveRanks() == 0) {
+  if (all_drain()) {
     return EndPhase();
   }
   const size_t possible = answered_.size() + probed_.size() + Idle().size();
@@ -112,9 +108,7 @@ Status RnaController::Proceed(uint32_t latest) {
 
 Status RnaController::Start(uint32_t initiator) {
   TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
-  for (auto& [rank, has_gradients] : draining_) {
-    has_gradients = false;
-  }
+  with_gradients_.clear();
   Message go = OfRound(MessageKind::kGo, round_);
   go.header.key = initiator;
   Broadcast(go);
@@ -123,19 +117,18 @@ Status RnaController::Start(uint32_t initiator) {
 }
 
 Status RnaController::EndPhase() {
-  const auto has_gradients = [](const auto& entry) { return entry.second; };
-  const auto initiator = std::find_if(draining_.begin(), draining_.end(), has_gradients);
-  if (initiator != draining_.end()) {
-    TREPAK_RETURN_IF_ERROR(Start(initiator->first));
+  if (!with_gradients_.empty()) {
+    TREPAK_RETURN_IF_ERROR(Start(*with_gradients_.begin()));
   }
-  draining_.clear();
+  EndDrain();
   Broadcast(OfRound(MessageKind::kDrained, round_));
   return BeginRound();
 }
 
 Status RnaController::Tick(Clock::time_point now) {
   TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
-  if (!draining_.empty() || !answered_.empty()) {
+  TREPAK_RETURN_IF_ERROR(CheckDraining(now));
+  if (!answered_.empty()) {
     TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   }
   const auto left =
@@ -143,9 +136,6 @@ Status RnaController::Tick(Clock::time_point now) {
   if (left != probed_.end()) {
     probed_.erase(left);
     return Probe();
-  }
-  if (!draining_.empty() && now - first_drained_ >= options().deadline) {
-    return WaitedTooLongForADrain(MembersWithout(draining_));
   }
   return OkStatus();
 }

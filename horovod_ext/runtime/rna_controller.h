@@ -4,7 +4,6 @@
 #define TREPAK_HOROVOD_EXT_RUNTIME_RNA_CONTROLLER_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -55,16 +54,13 @@ class RnaController : public LedController {
   Status EndPhase();
   // Ranks that may be probed and are not.
   std::vector<uint32_t> Idle() const;
-  // Those that don't drain.
-  size_t LiveRanks() const { return members().size() - draining_.size(); }
 
   const Rules rules_;
   std::mt19937_64 random_;
   uint64_t round_ = 0;                 // to start next
   std::set<uint32_t> probed_;          // in this round, and have not answered
   std::set<uint32_t> answered_;        // in this round
-  std::map<uint32_t, bool> draining_;  // rank → whether it has gradients for a further round
-  Clock::time_point first_drained_;
+  std::set<uint32_t> with_gradients_;  // of those that drain, for a further round
 };
 
 }  // namespace trepak

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "horovod_ext/runtime/adopted_parameters.h"
 #include "horovod_ext/runtime/message.h"
 #include "horovod_ext/runtime/payload.h"
 
@@ -23,7 +24,7 @@ class RnaExchange {
  public:
   struct Rules {
     uint64_t period = 0;  // rounds from exchange to exchange; 0: none
-    double share = 1;     // of the job's ranks that are in this group
+    uint32_t ranks = 1;   // in this group
   };
 
   // What came of an exchange.
@@ -33,7 +34,7 @@ class RnaExchange {
   };
 
   RnaExchange(const Rules& rules, ElementType type, size_t bytes)
-      : rules_(rules), type_(type), bytes_(bytes) {}
+      : rules_(rules), adopted_(type, bytes) {}
 
   // The parameters are the job's, with so many samples.
   void Begin(const Payload& values, uint64_t samples);
@@ -44,8 +45,8 @@ class RnaExchange {
   // The round that has locked the parameters.
   std::optional<uint64_t> locked() const { return locked_; }
 
-  // What the group has changed since the last exchange, weighted with its share.
-  Payload Change(const Payload& values) const;
+  // What the group has changed since the last exchange.
+  Payload Change(const Payload& values) const { return adopted_.Change(values); }
   uint64_t samples() const { return samples_; }  // that it has taken since
 
   // Samples of others since the last exchange, if all have taken so many. None before the first.
@@ -53,7 +54,7 @@ class RnaExchange {
     return has_begun() && total > total_ + samples_ ? total - total_ - samples_ : 0;
   }
 
-  bool has_begun() const { return base_.size() == bytes_; }
+  bool has_begun() const { return adopted_.any(); }
 
   // The outcome for a round has come, perhaps before this rank has applied it.
   void Arrive(uint64_t round, Outcome outcome) { arrived_.emplace(round, std::move(outcome)); }
@@ -66,11 +67,9 @@ class RnaExchange {
 
  private:
   const Rules rules_;
-  const ElementType type_;
-  const size_t bytes_;
-  Payload base_;          // of the last exchange
-  uint64_t total_ = 0;    // samples of all, at the last exchange
-  uint64_t samples_ = 0;  // of this group, since
+  AdoptedParameters adopted_;  // of the last exchange
+  uint64_t total_ = 0;         // samples of all, at the last exchange
+  uint64_t samples_ = 0;       // of this group, since
   std::optional<uint64_t> locked_;
   std::map<uint64_t, Outcome> arrived_;  // by round
 };

@@ -24,13 +24,13 @@ Payload Number(float value) {
 float NumberIn(const Payload& payload) { return *static_cast<const float*>(payload.data()); }
 
 TEST(RnaExchangeTest, ARoundOfThePeriodLocksUntilItsOutcomeArrives) {
-  RnaExchange exchange({2, 0.25}, ElementType::kFloat32, sizeof(float));
+  RnaExchange exchange({2, 1}, ElementType::kFloat32, sizeof(float));
   exchange.Begin(Number(10), 1000);
   exchange.Apply(0, 32);
   EXPECT_FALSE(exchange.locked());
   exchange.Apply(1, 16);
   EXPECT_EQ(exchange.locked(), 1u);
-  EXPECT_EQ(NumberIn(exchange.Change(Number(14))), 1.0f) << "a quarter of the change";
+  EXPECT_EQ(NumberIn(exchange.Change(Number(14))), 4.0f);
   EXPECT_EQ(exchange.samples(), 48u);
   EXPECT_EQ(exchange.Others(1148), 100u);
   EXPECT_FALSE(exchange.has_arrived());
@@ -42,7 +42,7 @@ TEST(RnaExchangeTest, ARoundOfThePeriodLocksUntilItsOutcomeArrives) {
   EXPECT_FALSE(exchange.locked());
   EXPECT_EQ(exchange.samples(), 0u);
   EXPECT_EQ(exchange.Others(1148), 0u);
-  EXPECT_EQ(NumberIn(exchange.Change(Number(24))), 1.0f) << "since what was adopted";
+  EXPECT_EQ(NumberIn(exchange.Change(Number(24))), 4.0f) << "since what was adopted";
 }
 
 // A rank that trains: its parameters are one number, to which each round adds its mean.
@@ -153,8 +153,9 @@ TEST(RnaExchangeTest, GroupsMoveTheJobsParametersByTheirShares) {
 // Servers that keep a change, and neither add it nor answer before they are told to.
 class SlowParameters : public SharedParameters {
  public:
-  void Change(Payload change, uint64_t samples, Callback callback) override {
-    go_on_ = [=] { SharedParameters::Change(change, samples, callback); };
+  using SharedParameters::SharedParameters;
+  void Change(Payload change, uint32_t ranks, uint64_t samples, Callback callback) override {
+    go_on_ = [=] { SharedParameters::Change(change, ranks, samples, callback); };
   }
   void GoOn() { go_on_(); }
 
@@ -265,7 +266,7 @@ class StoppedPush {
  private:
   FakeNetwork network_;  // outlives the ranks
   Allreduce allreduce_{kSize};
-  const std::shared_ptr<SlowParameters> parameters_ = std::make_shared<SlowParameters>();
+  const std::shared_ptr<SlowParameters> parameters_ = std::make_shared<SlowParameters>(kSize);
   std::vector<std::shared_ptr<RnaWorker>> workers_;
   std::unique_ptr<RnaController> controller_;
 };

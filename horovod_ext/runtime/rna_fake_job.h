@@ -198,7 +198,7 @@ class Job {
     allreduces_.push_back(std::make_unique<Allreduce>(static_cast<uint32_t>(members.size())));
     std::vector<std::string> addresses(size_);
     std::shared_ptr<ErrorLatch> leaders_errors;
-    worker_rules_.exchange.share = static_cast<double>(members.size()) / size_;
+    worker_rules_.exchange.ranks = static_cast<uint32_t>(members.size());
     for (const uint32_t rank : members) {
       auto errors = std::make_shared<ErrorLatch>();
       worker_rules_.leads = rank == leader;
@@ -225,7 +225,7 @@ class Job {
   const uint32_t size_;
   const std::chrono::milliseconds deadline_;
   RnaWorker::Rules worker_rules_;
-  const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>();
+  const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>(size_);
   std::vector<std::unique_ptr<Allreduce>> allreduces_;
   std::vector<std::shared_ptr<RnaWorker>> workers_;
   std::vector<std::unique_ptr<RnaController>> controllers_;

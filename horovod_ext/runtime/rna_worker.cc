@@ -26,9 +26,8 @@ constexpr milliseconds kPatience{2'000};  // with flows that may know more
 RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t controller,
                      std::shared_ptr<RoundReducer> reducer,
                      std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
-    : Endpoint(options, std::move(errors)),
+    : LedWorker(options, controller, std::move(errors)),
       rules_(rules),
-      controller_(controller),
       reducer_(std::move(reducer)),
       global_(std::move(global)),
       contributions_(rules.type, bytes(), rules.staleness, rules.combine),
@@ -105,12 +104,12 @@ Status RnaWorker::Answer(MessageKind kind, uint64_t round, uint8_t flags) {
   answer.header.kind = kind;
   answer.header.round = round;
   answer.header.flags = flags;
-  return Send(controller_, {}, std::move(answer));
+  return Send(controller(), {}, std::move(answer));
 }
 
 Status RnaWorker::Handle(Message message) {
   const Header& header = message.header;
-  if (header.sender != controller_) {
+  if (header.sender != controller()) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
                                 " is not the controller of rounds");
   }

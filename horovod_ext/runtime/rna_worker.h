@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/endpoint.h"
 #include "horovod_ext/runtime/global_parameters.h"
+#include "horovod_ext/runtime/led_worker.h"
 #include "horovod_ext/runtime/rna_contributions.h"
 #include "horovod_ext/runtime/rna_exchange.h"
 #include "horovod_ext/runtime/timeline.h"
@@ -43,7 +43,7 @@ class RoundReducer {
 //
 // Thread safety: every method may be called from any thread; callbacks run in one of the worker's
 // threads or in the caller's, without a lock, and must not block.
-class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker> {
+class RnaWorker : public LedWorker, public std::enable_shared_from_this<RnaWorker> {
  public:
   struct Rules {
     ElementType type = ElementType::kFloat32;
@@ -188,7 +188,6 @@ class RnaWorker : public Endpoint, public std::enable_shared_from_this<RnaWorker
   void WakeWaiting();
 
   const Rules rules_;
-  const uint32_t controller_;
   const std::shared_ptr<RoundReducer> reducer_;
   const std::shared_ptr<GlobalParameters> global_;
   uint64_t calls_ = 0;  // of the reducer; the thread's

@@ -23,7 +23,7 @@ Status RnaWorker::Exchange(const Payload& values) {
     samples = exchange_.samples();
   }
   global_->Change(
-      std::move(change), samples,
+      std::move(change), rules_.exchange.ranks, samples,
       [weak = weak_from_this(), round](const Status& status, Payload all, uint64_t total) {
         if (const std::shared_ptr<RnaWorker> self = weak.lock()) {
           self->Exchanged(round, status, std::move(all), total);
@@ -80,7 +80,7 @@ void RnaWorker::BringLastChange(const Payload& values, Callback callback) {
     change = exchange_.Change(values);
     samples = exchange_.samples();
   }
-  global_->Change(std::move(change), samples,
+  global_->Change(std::move(change), rules_.exchange.ranks, samples,
                   [callback = std::move(callback)](const Status& outcome, const Payload&,
                                                    uint64_t) { callback(outcome); });
 }

@@ -12,9 +12,6 @@ namespace trepak {
 
 namespace {
 
-// The controller, the connections and the parameter servers' clients know whom this waits for.
-constexpr std::chrono::milliseconds kOthersComplainFirst{2000};
-
 // Deadlines for which a rank steps on while no round starts. Others may be saving a file.
 constexpr int kPatienceOfSteps = 10;
 
@@ -39,20 +36,14 @@ Status RnaWorker::Tick(Clock::time_point now) {
   // Rounds that have started end without the controller, which may have seen the last one.
   const bool awaits = !awaiting_.empty() && Finished() == 0 && started_ == ended_;
   const bool waits = (draining_ && !last_) || awaits || exchange_.locked();
-  if (HasLeft(controller_) && (waits || !contributions_.empty())) {
-    return UnavailableError("rank " + std::to_string(controller_) +
-                            " has ended its training while others go on: let all ranks end " +
-                            "together");
+  if (waits || !contributions_.empty()) {
+    TREPAK_RETURN_IF_ERROR(CheckThatControllerIsHere());
   }
-  const auto patience = options().deadline + kOthersComplainFirst;
-  const bool drains_late = draining_ && now - drains_since_ >= patience;
-  const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= patience;
-  const bool is_locked_long = exchange_.locked() && now - locked_since_ >= patience;
-  if (!drains_late && !awaits_long && !is_locked_long) {
-    return OkStatus();
-  }
-  return DeadlineExceededError("it waited " + std::to_string(patience.count() / 1000) + " s for " +
-                               NotYet());
+  const bool drains_late = draining_ && now - drains_since_ >= patience();
+  const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= patience();
+  const bool is_locked_long = exchange_.locked() && now - locked_since_ >= patience();
+  const bool too_long = drains_late || awaits_long || is_locked_long;
+  return too_long ? WaitedTooLong(NotYet()) : OkStatus();
 }
 
 std::string RnaWorker::NotYet() const {

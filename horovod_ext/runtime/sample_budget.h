@@ -10,8 +10,9 @@
 namespace trepak {
 
 // A rank is dealt batches, and says how many samples they had with the gradient it made of them.
-// All ranks count the samples of the same rounds in the same order, so an epoch ends on all of them
-// with the same round.
+// In rounds all ranks count the samples of the same ones in the same order, so an epoch ends on all
+// of them with the same round. Where ranks' changes go to parameter servers, each counts what it
+// has heard of, and an epoch's end is a drain, in which all wait for each other.
 //
 // Thread safety: every method may be called from any thread.
 class SampleBudget {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +60,35 @@ def one_step_ahead_is_bsp_for_plain_sgd() -> None:
 
 @case
 def no_step_is_lost() -> None:
+    for sync in MODELS:
+        _check_that_no_step_is_lost(sync)
+    _check_that_no_step_is_lost(MODELS[0], passes=2)
+    parameter_server.stop()
+    for sync in MODELS:
+        _check_that_no_step_is_lost(sync, transport=trepak.Geryon())
+    parameter_server.stop()
+
+
+def _check_that_no_step_is_lost(sync: Any, passes: int = 1, transport: Any = None) -> None:
     """With plain SGD and constant gradients the weights tell how many steps there were."""
     rate = 0.25
-    for sync, passes in (*((model, 1) for model in MODELS), (MODELS[0], 2)):
-        optimizer = hvd.DistributedOptimizer(
-            keras.optimizers.SGD(rate), sync=sync, backward_passes_per_step=passes
-        )
-        variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
-        total = 0.0
-        for _ in range(2):
-            steps = 6 + 6 * hvd.rank()
-            for _ in range(steps):
-                step()
-            optimizer.flush()
-            total += sum((6 + 6 * rank) * (rank + 1.0) for rank in range(hvd.size()))
-            np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
-            check_equal_on_all_ranks_of(variable)
-        assert elastic_bsp_counters(optimizer._trepak.pace.stream).steps * passes == 2 * steps
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(rate),
+        sync=sync,
+        backward_passes_per_step=passes,
+        transport=transport,
+    )
+    variable, step = constant_trainer(optimizer, hvd.rank() + 1.0)
+    total = 0.0
+    for _ in range(2):
+        steps = 6 + 6 * hvd.rank()
+        for _ in range(steps):
+            step()
+        optimizer.flush()
+        total += sum((6 + 6 * rank) * (rank + 1.0) for rank in range(hvd.size()))
+        np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
+        check_equal_on_all_ranks_of(variable)
+    assert elastic_bsp_counters(optimizer._trepak.pace.stream).steps * passes == 2 * steps
 
 
 @case
@@ -103,6 +116,11 @@ def barriers_come_where_waiting_is_least() -> Any:
         assert planned.planning < 0.1, planned
         # Bulk synchronous, the fast one would have waited for half of its time.
         assert counters.waiting_seconds < 0.5, (counters, planned)
+        recorded = recorded_steps(optimizer)
+        for rank, slept in enumerate([0.05] + [0.1] * (hvd.size() - 1)):
+            computing, communication = np.median(recorded[recorded[:, 0] == rank, 2:], axis=0)
+            assert slept <= computing < slept + 0.05, (rank, computing)
+            assert 0 < communication < 0.05, (rank, communication)
     else:
         assert planned.steps == 0
     return planned._asdict() | counters._asdict() | {"clock": time.monotonic()}
@@ -235,8 +253,7 @@ def _check_that_others_go_on(others_seconds: float, its_seconds: float, lookahea
     began, steps = time.monotonic(), 0
     while time.monotonic() < began + 13:
         if stands_still and steps == 5:
-            me = os.getpid()
-            subprocess.Popen(["sh", "-c", f"sleep 0.1; kill -STOP {me}; sleep 8; kill -CONT {me}"])
+            _stand_still(8)
         time.sleep(its_seconds if stands_still else others_seconds)
         step()
         steps += 1
@@ -251,6 +268,29 @@ def _check_that_others_go_on(others_seconds: float, its_seconds: float, lookahea
         assert optimizer._trepak.pace.rounds().taken_out == 1  # which the monitor shows
     parameter_server.stop()
     return everyone
+
+
+@case
+def nothing_is_lost_when_a_rank_with_a_server_stands_still() -> None:
+    """Nobody can go on without its parameters, and nobody fails: it comes back in time."""
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP(4))
+    variable, step = constant_trainer(optimizer, 1.0)
+    began = time.monotonic()
+    for number in range(40):
+        if number == 5 and hvd.rank() == hvd.size() - 1:
+            _stand_still(6)  # longer than others are patient
+        time.sleep(0.02)
+        step()
+    optimizer.flush()
+    assert time.monotonic() > began + 6
+    np.testing.assert_allclose(variable.numpy(), -4.0, rtol=1e-5)
+
+
+def _stand_still(seconds: float) -> None:
+    """Stops this process in a moment, for so long."""
+    me = os.getpid()
+    script = f"sleep 0.1; kill -STOP {me}; sleep {seconds}; kill -CONT {me}"
+    subprocess.Popen(["sh", "-c", script])
 
 
 @case
@@ -280,9 +320,13 @@ def parameters_travel_at_the_priorities_of_their_layers() -> None:
 @case
 def wrong_use_is_explained() -> None:
     expect_the_same_variables_in_each_step(trepak.ASP())
-    expect("lookahead must be at least 1", lambda: trepak.ElasticBSP(lookahead=0))
+    for lookahead in (0, 2.5, 2**32):
+        expect(
+            "lookahead must be a whole number from 1 to 10000",
+            lambda lookahead=lookahead: trepak.ElasticBSP(lookahead=lookahead),
+        )
     expect("prediction must be one of last, mean", lambda: trepak.ElasticBSP(prediction="best"))
-    expect("staleness must not be negative", lambda: trepak.SSP(staleness=-1))
+    expect("staleness must be a whole number from 0", lambda: trepak.SSP(staleness=-1))
     variable = keras.Variable(np.zeros(2, "float32"))
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.ASP())
     expect(
@@ -297,6 +341,14 @@ def wrong_use_is_explained() -> None:
     optimizer.build([kernel])
     expect("constraint NonNeg", lambda: optimizer.apply([tf.ones(kernel.shape)], [kernel]))
     expect("with sync= ElasticBSP, SSP or ASP", lambda: recorded_steps(keras.optimizers.SGD()))
+    for sync in MODELS:
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=sync)
+        optimizer.build([variable])
+        os.environ["HOROVOD_ELASTIC"] = "1"
+        try:
+            expect("needs ranks that stay", partial(optimizer.apply, [tf.ones(2)], [variable]))
+        finally:
+            del os.environ["HOROVOD_ELASTIC"]
     if hvd.size() > 1:
         other = trepak.ElasticBSP(lookahead=min(2, 1 + hvd.rank()))
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=other)

@@ -11,6 +11,7 @@ from harness import case
 
 import trepak
 import trepak.keras as hvd
+from trepak.tf_plugins.exchanged_values import ExchangedValues
 
 GROUPS = [[0], [1]]
 PROCESS_SETS = [hvd.ProcessSet(group) for group in GROUPS]
@@ -33,6 +34,17 @@ def check_that_parts_of_a_rounding_step_add_up(sync: Any) -> None:
         optimizer.flush()  # which shows the rounded ones, and is not to take them for new
     values = tf.cast(variable.value, tf.float32).numpy()
     np.testing.assert_allclose(values, 1 + 4 * step_of_rounding, rtol=1e-6)
+
+
+@case
+def what_is_too_large_to_be_shown_is_kept() -> None:
+    variable = keras.Variable(np.zeros(2), dtype="float16")
+    values = ExchangedValues([variable])
+    values.show([tf.constant([1.0, 70_000.0])])  # the largest of float16 is 65,504
+    assert np.isinf(variable.numpy()[1])
+    np.testing.assert_array_equal(values.read()[0].numpy(), [1.0, 70_000.0])
+    variable.assign([2.0, 3.0])
+    np.testing.assert_array_equal(values.read()[0].numpy(), [2.0, 3.0])
 
 
 @case
