@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trepak.horovod_ext import basics
 from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
 from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.bsp import BSP
@@ -236,6 +237,13 @@ def optimizers_of(model: Any) -> list[Any]:
     """Returns a model's compiled optimizer, and those that a train_step of its own uses."""
     mine = [v for v in vars(model).values() if isinstance(v, keras.optimizers.Optimizer)]
     return list({id(optimizer): optimizer for optimizer in mine}.values())
+
+
+def process_set_of(model: Any) -> basics.ProcessSet:
+    """Returns the ranks that train a model together: those of its optimizer, by default all."""
+    for optimizer in filter(is_distributed, optimizers_of(model)):
+        return optimizer._trepak.reducer.options.process_set  # type: ignore[no-any-return]
+    return basics.global_process_set
 
 
 def paces(model: Any) -> list[Pace]:
