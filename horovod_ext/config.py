@@ -41,6 +41,12 @@ KNOBS = (
         "Then it fails, naming it. Raise it where one rank's step or saving takes longer.",
     ),
     Knob(
+        "TREPAK_COMPARE_STEPS",
+        "0",
+        "Steps after which `fit` compares the values of all ranks' variables, beside the beginning "
+        "and the ends of epochs; 0 for these only.",
+    ),
+    Knob(
         "TREPAK_ADDRESS",
         "",
         "Address of this machine that other ranks can reach; found by itself where it is empty.",
@@ -126,6 +132,7 @@ def parse_delays(text: str) -> list[Delay]:
 
 _CHECKS: dict[str, Callable[[str], Any]] = {
     "TREPAK_STALL_SECONDS": _check_number,
+    "TREPAK_COMPARE_STEPS": _check_number,
     "TREPAK_DEADLINE_SECONDS": _check_number,
     "TREPAK_SLOW": parse_slow,
     "TREPAK_DELAY": parse_delays,

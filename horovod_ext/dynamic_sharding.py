@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trepak.horovod_ext import basics, exchange, flows, parameter_server
+from trepak.horovod_ext import basics, flows, parameter_server
+from trepak.horovod_ext.agreement import Fact, Values, check_alike
 from trepak.horovod_ext.transport import Transport
 from trepak.ops import dynamic_sharding as native
 
@@ -27,9 +28,8 @@ def start(samples: int, seed: int, servers: Transport) -> int:
     servers.start()
     key = parameter_server.key_of_stream(flows.draw_number())
     native.begin_order(key, basics.size(), is_first=basics.rank() == 0)
-    exchange.check_same(
-        f"samples={samples}, seed={seed}",
-        "what dynamic_sharding takes from",
-        "give all ranks the same, and the number of all samples, not of a shard",
-    )
+    remedy = "give all ranks the same, and the number of all samples, not of a shard"
+    taken = {"samples": samples, "seed": seed}
+    facts = [Fact(f"dynamic_sharding's {name}", value, remedy) for name, value in taken.items()]
+    check_alike(facts, Values((), ""), "when it begins")
     return key

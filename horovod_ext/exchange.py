@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from horovod.tensorflow import allgather
 
@@ -41,7 +43,7 @@ def gather(fact: Any, tag: str, process_set: ProcessSet = global_process_set) ->
         return [json.loads(json.dumps(fact))]
     data = json.dumps([tag, fact]).encode() + _SEPARATOR
     with tf.init_scope(), tf.device("CPU:0"):
-        local = tf.constant(list(data), tf.uint8)
+        local = tf.constant(np.frombuffer(data, np.uint8))
         gathered = allgather(local, name="trepak_exchange", process_set=process_set)
         parts = gathered.numpy().tobytes().split(_SEPARATOR)
     answers = [json.loads(part) for part in parts[:-1]]
@@ -51,26 +53,17 @@ def gather(fact: Any, tag: str, process_set: ProcessSet = global_process_set) ->
             raise RuntimeError(
                 f"the ranks have gone different ways: rank {rank} exchanges {theirs!r} while this "
                 f"rank exchanges {tag!r}. Make every collective call (fit, its callbacks, "
-                "broadcasts) on all ranks, in the same order."
+                f"broadcasts) on all ranks, in the same order.{thread_hint()}"
             )
     return [answer for _, answer in answers]
 
 
-def check_same(fact: Any, what: str, remedy: str) -> None:
-    """Checks that all ranks have the same JSON-able fact; a collective call.
-
-    Args:
-        fact: anything `json.dumps` takes.
-        what: what it is, for the message; the same on every rank.
-        remedy: what to do if ranks differ.
-
-    Raises:
-        ValueError: on every rank, naming the first one that differs from rank 0.
-        HorovodInternalError: a rank has left the job.
-        RuntimeError: the ranks are not at the same point of the program.
-    """
-    for rank, theirs in enumerate(facts := gather(fact, what)):
-        if theirs != facts[0]:
-            raise ValueError(
-                f"{what} is {theirs} on rank {rank} and {facts[0]} on rank 0: {remedy}."
-            )
+def thread_hint() -> str:
+    """Returns what errors add outside the main thread: other threads may be the cause."""
+    thread = threading.current_thread()
+    if thread is threading.main_thread():
+        return ""
+    return (
+        f" This is thread {thread.name!r}: ranks match collectives by their order, which threads "
+        "that train at once don't share; train in one thread, or start a job for each model."
+    )

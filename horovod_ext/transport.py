@@ -14,6 +14,11 @@ class Transport(abc.ABC):
     delivered when all ranks have pushed theirs. Each variable has a key, the same on all ranks.
     """
 
+    def __repr__(self) -> str:
+        """Names the transport and its options, by which ranks compare theirs."""
+        options = {k: v for k, v in vars(self).items() if not k.startswith("_")}
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in options.items())})"
+
     @abc.abstractmethod
     def start(self) -> None:
         """Gets ready; a collective call, and a cheap one when it has been made before."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
 from trepak.horovod_ext import basics, exchange
 
@@ -27,6 +29,21 @@ def key(variable: Any) -> Any:
     if isinstance(variable, tf.Variable):
         return variable.ref()
     return str(describe(variable))
+
+
+@contextlib.contextmanager
+def outside_graph() -> Iterator[None]:
+    """Runs the block eagerly, also while a tf.function is traced; state that lasts is made here.
+
+    A tf.function that is traced for the second time refuses all variables that are made inside of
+    it, in `tf.init_scope` too: those made here are not its own.
+    """
+    with tf.init_scope(), tf.variable_creator_scope(_make_variable):
+        yield
+
+
+def _make_variable(next_creator: Any, **kwargs: Any) -> Any:
+    return default_variable_creator_v2(None, **kwargs)
 
 
 def describe(variable: Any, named: bool = True) -> list[Any]:
@@ -114,5 +131,5 @@ def check_agreement(
         f"{_text(other)} on rank {ranks[odd]} and {_text(first)} on rank {ranks[0]} "
         f"({len(everyone[odd])} and {len(everyone[0])} variables in all; this is rank "
         f"{basics.rank()}). Build the same model on every rank: the same layers, in the same "
-        "order, with the same names, shapes and dtypes."
+        f"order, with the same names, shapes and dtypes.{exchange.thread_hint()}"
     )

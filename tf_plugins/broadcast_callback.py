@@ -11,13 +11,16 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import check_agreement, key
+from trepak.tf_plugins import keras_hooks
 from trepak.tf_plugins.distributed_optimizer import (
     flush,
     is_distributed,
     optimizers_of,
     paces,
+    process_set_of,
 )
 from trepak.tf_plugins.epoch_limit import EpochLimit, in_lockstep
+from trepak.tf_plugins.layer_state import broadcast_layer_state, finalize
 from trepak.tf_plugins.state_average import average_state
 from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
 
@@ -27,7 +30,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     Beyond Horovod's callback of this name:
 
-    - it copies before the first step, so that the first step counts, and by position;
+    - it copies before the first step of each `fit`, so that the first step counts, and by position;
+    - it copies what layers hold outside of variables, too: vocabularies, bins, means;
     - ranks agree on the number of steps per epoch: the smallest of all (uneven shards end cleanly).
       Where one does not know it beforehand, they agree before every step, at the price of a small
       exchange. Where ranks go at their own pace (`sync=RNA()`), they don't;
@@ -38,22 +42,32 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     - a rank that ends its training while others go on is an error on all.
     """
 
-    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+    def __init__(
+        self,
+        root_rank: int,
+        device: str = "",
+        local_variables: Any = None,
+        process_set: basics.ProcessSet | None = None,
+    ) -> None:
         """Makes the callback.
 
         Args:
             root_rank: the rank whose values are copied.
             device: the device to copy on; "" lets TensorFlow choose.
             local_variables: a variable, or a list of them, that each rank keeps its own of.
+            process_set: the ranks that train together; by default those of the model's optimizer.
 
         Raises:
             ValueError: `local_variables` holds something else.
         """
         super().__init__()
+        keras_hooks.install()
         self.root_rank = root_rank
         self.device = device
+        self.process_set = process_set
         self.broadcast_done = False
-        self._local: set[Any] = set()
+        self.local: set[Any] = set()  # keys of variables that each rank keeps its own of
+        self._set: basics.ProcessSet = basics.global_process_set
         self._limit = EpochLimit()
         self._state_is_averaged = False
         self._first_epoch = True
@@ -70,12 +84,21 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """
         if not isinstance(var, keras.Variable | tf.Variable):
             raise ValueError(f"local variables must be Keras or TF variables, got {type(var)!r}.")
-        self._local.add(key(var))
+        self.local.add(key(var))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Copies the weights and agrees on the steps."""
-        self._state_is_averaged = False
-        self._first_epoch = self._in_training = True
+        """Copies the weights and agrees on the steps.
+
+        Raises:
+            ValueError: the root is not one of the ranks, or the ranks' models differ.
+        """
+        self._set = self.process_set or process_set_of(self.model)
+        self.broadcast_done = self._state_is_averaged = not self._set.included()
+        self._first_epoch = self._in_training = self._set.included()
+        self._limit.batches = None
+        if not self._set.included():
+            return  # others train this model together, and this rank for itself
+        self._check_root()
         self._check_model()
         if self._is_complete():
             self._broadcast()
@@ -84,7 +107,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.model.train_function = plain
         if not self._goes_at_own_pace() and not self._agree_on_steps():
             steps = self.model.steps_per_execution
-            function: Any = in_lockstep(plain, steps, self._average)
+            function: Any = in_lockstep(plain, steps, self._average, self._set)
             function._trepak_plain = plain
             self.model.train_function = function
 
@@ -108,7 +131,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes that the state moves again."""
-        self._state_is_averaged = False
+        self._state_is_averaged = not self._set.included()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Copies the weights of a model that was not built before; ends an epoch that must end."""
@@ -125,12 +148,20 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._limit.after_epoch(self.model)
         self._average()
 
+    def _check_root(self) -> None:
+        if self.root_rank not in self._set.ranks:
+            raise ValueError(
+                f"root_rank {self.root_rank} is not one of the ranks that train this model, "
+                f"{list(self._set.ranks)} (this is rank {basics.rank()}): name one of them, "
+                f"BroadcastGlobalVariablesCallback({self._set.ranks[0]})."
+            )
+
     def _goes_at_own_pace(self) -> bool:
         return bool(paces(self.model))
 
     def _check_model(self) -> None:
         optimizers = optimizers_of(self.model)
-        if basics.size() > 1 and optimizers and not any(map(is_distributed, optimizers)):
+        if self._set.size() > 1 and optimizers and not any(map(is_distributed, optimizers)):
             warnings.warn(
                 "the model's optimizer is not distributed: every rank trains for itself. Wrap it: "
                 "model.compile(optimizer=hvd.DistributedOptimizer(optimizer), …).",
@@ -139,7 +170,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         layers = self.model._flatten_layers(include_self=False)
         together = [one for one in layers if isinstance(one, SyncBatchNormalization)]
         training = [one.name for one in together if one.trainable]
-        if basics.size() > 1 and training and self._goes_at_own_pace():
+        if self._set.size() > 1 and training and self._goes_at_own_pace():
             raise ValueError(
                 f"layer {training[0]} normalizes the batches of all ranks together, so each step "
                 "waits for all of them, which ranks that go at their own pace don't: use "
@@ -157,19 +188,30 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             return
         compiled = self.model.optimizer
         if is_distributed(compiled) and not compiled.built:
-            compiled.build(self.model.trainable_variables)
-        weights = [v for v in self.model.weights if key(v) not in self._local]
+            compiled.ensure_built(self.model.trainable_variables)
+        weights = [v for v in self.model.weights if key(v) not in self.local]
         state = [v for optimizer in optimizers_of(self.model) for v in optimizer.variables]
-        check_agreement(weights, "the variables of the model", unnamed=state)
-        shared = weights + [v for v in state if key(v) not in self._local]
+        check_agreement(weights, "the variables of the model", self._set, unnamed=state)
+        shared = weights + [v for v in state if key(v) not in self.local]
         with tf.device(self.device):
-            broadcast_variables(shared, self.root_rank)
+            broadcast_variables(shared, self.root_rank, self._set)
+        finalize(self.model)
+        if broadcast_layer_state(self.model, self.root_rank, self._set):
+            self._trace_anew()
         self.broadcast_done = True
 
+    def _trace_anew(self) -> None:
+        """Forgets functions that were traced with what layers held before."""
+        self.model.make_train_function(force=True)
+        self.model.test_function = self.model.predict_function = None
+
     def _check_that_all_go_on(self, mine: bool) -> None:
-        everyone = exchange.gather(mine, "whether training goes on")
+        if not self._set.included():
+            return
+        everyone = exchange.gather(mine, "whether training goes on", self._set)
         if len(set(everyone)) > 1:
-            stopped, going = everyone.index(False), everyone.index(True)
+            ranks = self._set.ranks
+            stopped, going = ranks[everyone.index(False)], ranks[everyone.index(True)]
             raise RuntimeError(
                 f"rank {stopped} has ended its training while rank {going} goes on (this is rank "
                 f"{basics.rank()}). Let all ranks decide alike: put MetricAverageCallback before "
@@ -182,25 +224,26 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         Returns:
             Whether all ranks know their number of steps; if not, nothing is limited.
         """
-        steps = exchange.gather(self.params.get("steps"), "steps per epoch")
+        steps = exchange.gather(self.params.get("steps"), "steps per epoch", self._set)
         self._limit.batches = None
         if None in steps:
             return len(steps) == 1
         fewest, most = min(steps), max(steps)
+        poorest = self._set.ranks[steps.index(fewest)]
         if fewest == most:
             return True
         per_execution = self.model.steps_per_execution
         self._limit.batches = fewest // per_execution * per_execution
         if not self._limit.batches:
             raise ValueError(
-                f"rank {steps.index(fewest)} has {fewest} batches per epoch, fewer than "
+                f"rank {poorest} has {fewest} batches per epoch, fewer than "
                 f"steps_per_execution={per_execution}. Give it more data or lower "
                 "steps_per_execution."
             )
-        if basics.rank() == 0:
+        if basics.rank() == self._set.ranks[0]:
             print(
-                f"trepak: ranks have {fewest} to {most} batches per epoch (rank "
-                f"{steps.index(fewest)} the fewest); every rank runs {self._limit.batches}.",
+                f"trepak: ranks have {fewest} to {most} batches per epoch (rank {poorest} the "
+                f"fewest); every rank runs {self._limit.batches}.",
                 flush=True,
             )
         return True
@@ -209,6 +252,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         # Before any exchange: ranks that still train may need this one's gradients.
         flush(self.model)
         if not self._state_is_averaged:
-            local = [v for v in self.model.weights if key(v) in self._local]
-            average_state(self.model, local_variables=local)
+            local = [v for v in self.model.weights if key(v) in self.local]
+            average_state(self.model, self._set, local_variables=local)
             self._state_is_averaged = True

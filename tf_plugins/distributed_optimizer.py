@@ -9,46 +9,13 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics
-from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
-from trepak.horovod_ext.variables import key
+from trepak.horovod_ext.gradient_reducer import ReduceOptions
+from trepak.horovod_ext.variables import key, outside_graph
 from trepak.tf_plugins.bsp import BSP
-from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
-from trepak.tf_plugins.overlapped_step import OverlappedStep
+from trepak.tf_plugins.distribution import Distribution
+from trepak.tf_plugins.optimizer_facts import distribution_facts
 from trepak.tf_plugins.pace import Pace
 from trepak.tf_plugins.sync import SyncModel
-from trepak.tf_plugins.tracing import reject_xla
-
-
-class Distribution:
-    """What a distributed optimizer knows beyond Keras: its sync model, reducer and accumulator.
-
-    Kept in one object so that a LossScaleOptimizer and the optimizer inside it can share it.
-    """
-
-    def __init__(self, sync: SyncModel, options: ReduceOptions, name: str, passes: int, mean: bool):
-        """Makes one; `passes` backward passes are summed, or averaged with `mean`, per step."""
-        self._made_with = (sync, options, name, passes, mean)
-        self.sync = sync
-        self.reducer = GradientReducer(options, name)
-        self.accumulator = GradientAccumulator(passes, mean) if passes > 1 else None
-        # True while a LossScaleOptimizer, which has reduced, has the optimizer inside it apply.
-        self.delegating = False
-        self.overlap = OverlappedStep(self)
-        self.pace = sync.pace(self)
-        # Inside an update: the iterations and the learning rate of what is applied.
-        self.iterations: Any = None
-        self.learning_rate: Any = None
-        # Graph and variables of gradients that compute_gradients() has reduced.
-        self.computed: Any = None
-
-    def renewed(self) -> Distribution:
-        """Returns one with the same settings and no state."""
-        return Distribution(*self._made_with)
-
-    def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Returns the gradients to apply in this step; see `SyncModel.combine`."""
-        reject_xla()
-        return self.sync.combine(self.reducer, grads, variables)
 
 
 class DistributedMixin:
@@ -69,6 +36,7 @@ class DistributedMixin:
             super().apply(grads, trainable_variables)  # type: ignore[misc]
             return
         variables = self._variables_of(grads, trainable_variables)
+        self._trepak.agree(self)
         computed, self._trepak.computed = self._trepak.computed, None
         if computed == _here(variables):
             self._apply_plainly(grads, variables)
@@ -100,7 +68,7 @@ class DistributedMixin:
     def ensure_built(self, variables: Sequence[Any]) -> None:
         """Builds the optimizer for these variables, unless it is built."""
         if not self.built:  # type: ignore[attr-defined]
-            with keras.name_scope(self.name):  # type: ignore[attr-defined]
+            with outside_graph(), keras.name_scope(self.name):  # type: ignore[attr-defined]
                 self.build(variables)  # type: ignore[attr-defined]
 
     @tf.autograph.experimental.do_not_convert
@@ -173,8 +141,16 @@ class DistributedMixin:
         return passes
 
     def _get_current_learning_rate(self) -> Any:
-        rate = self._trepak.learning_rate
-        return super()._get_current_learning_rate() if rate is None else rate  # type: ignore[misc]
+        """The rate of what is applied; a schedule counts real steps, not the passes of each."""
+        if self._trepak.learning_rate is not None:
+            return self._trepak.learning_rate
+        schedule = self._learning_rate  # type: ignore[attr-defined]
+        accumulator = self._trepak.accumulator
+        counts = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+        if counts and accumulator is not None and self._trepak.pace is None:
+            passes = self._iterations  # type: ignore[attr-defined]
+            return schedule(keras.ops.floor_divide(passes, accumulator.passes))
+        return super()._get_current_learning_rate()  # type: ignore[misc]
 
     @tf.autograph.experimental.do_not_convert
     def compute_gradients(
@@ -212,6 +188,12 @@ class DistributedMixin:
         optimizer = super().from_config(config, *args, **kwargs)  # type: ignore[misc]
         optimizer._trepak = cls._trepak.renewed()
         return optimizer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Returns an optimizer of the same settings, that is distributed alike."""
+        # As Keras copies an optimizer: without its state, which belongs to the other's variables.
+        memo[id(self)] = type(self).from_config(self.get_config())  # type: ignore[attr-defined]
+        return memo[id(self)]
 
     def register_local_var(self, var: Any) -> None:
         """Keeps a variable local to this rank: its gradients are not reduced, only scaled.
@@ -285,20 +267,36 @@ def distribute(
 
     Raises:
         TypeError: not a Keras 3 optimizer, or `sync` is not a sync model.
-        ValueError: already distributed, or options that exclude each other.
+        ValueError: already distributed with other options, or options that exclude each other.
     """
-    from trepak.tf_plugins import loss_scale
+    from trepak.tf_plugins import keras_hooks, loss_scale
 
     _check(optimizer, backward_passes_per_step, sync)
+    mean = average_aggregated_gradients
     name = name or f"Distributed{type(optimizer).__name__}"
-    distribution = Distribution(
-        sync or BSP(), options, name, backward_passes_per_step, average_aggregated_gradients
-    )
+    made_with = (sync or BSP(), options, name, backward_passes_per_step, mean)
+    if is_distributed(optimizer):
+        _check_that_options_are_the_same(optimizer, made_with)
+        return optimizer
+    distribution = Distribution(*made_with)
     loss_scale.watch()
+    keras_hooks.install()
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return loss_scale.distribute(optimizer, distribution)
     optimizer.__class__ = distributed_class(type(optimizer), distribution, DistributedMixin)
     return optimizer
+
+
+def _check_that_options_are_the_same(optimizer: Any, made_with: tuple[Any, ...]) -> None:
+    before, now = distribution_facts(*optimizer._trepak.made_with), distribution_facts(*made_with)
+    different = [name for name in now if before[name] != now[name]]
+    if different:
+        name = different[0]
+        raise ValueError(
+            f"optimizer {optimizer.name!r} is distributed already, with {name.rstrip('=')}="
+            f"{before[name]}, not {now[name]} (DistributedOptimizer changes it in place): wrap a "
+            "new optimizer."
+        )
 
 
 def _check(optimizer: Any, backward_passes_per_step: int, sync: SyncModel | None) -> None:
@@ -306,11 +304,6 @@ def _check(optimizer: Any, backward_passes_per_step: int, sync: SyncModel | None
         raise TypeError(
             f"DistributedOptimizer wraps a keras.optimizers.Optimizer, got {type(optimizer)!r}. "
             "Optimizers of tf.compat.v1 and tf_keras are not Keras 3's."
-        )
-    if is_distributed(optimizer):
-        raise ValueError(
-            f"optimizer {optimizer.name!r} is distributed already (DistributedOptimizer changes "
-            "it in place); wrap it once."
         )
     if sync is not None and not isinstance(sync, SyncModel):
         raise TypeError(f"sync must be a trepak sync model such as trepak.BSP(), got {sync!r}.")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trepak.horovod_ext import exchange
+from trepak.horovod_ext.basics import ProcessSet
 
 
 class _EndOfEpoch:
@@ -42,7 +43,10 @@ class EpochLimit:
 
 
 def in_lockstep(
-    train_function: Callable[[Any], Any], steps: int, at_end: Callable[[], None]
+    train_function: Callable[[Any], Any],
+    steps: int,
+    at_end: Callable[[], None],
+    process_set: ProcessSet,
 ) -> Callable[[Any], Any]:
     """Wraps a model's train function so that an epoch ends where the first rank has no more data.
 
@@ -50,11 +54,12 @@ def in_lockstep(
         train_function: what Keras calls with an iterator over batches.
         steps: batches that one call takes (steps_per_execution).
         at_end: called on all ranks when the data has ended.
+        process_set: the ranks that train together.
     """
 
     def step(iterator: Any) -> Any:
         batches = list(itertools.islice(iterator, steps))
-        fewest = min(exchange.gather(len(batches), "batches at hand"))
+        fewest = min(exchange.gather(len(batches), "batches at hand", process_set))
         if not fewest:
             at_end()
             raise StopIteration  # as Keras' own function does at the end of the data

@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext.variables import tf_variable
+from trepak.horovod_ext import basics
+from trepak.horovod_ext.variables import outside_graph, tf_variable
 
 
 class ExchangedValues:
@@ -23,11 +24,22 @@ class ExchangedValues:
     """
 
     def __init__(self, variables: Sequence[Any]) -> None:
-        """Keeps the variables, of Keras or TensorFlow; may be called while a step is traced."""
+        """Keeps the variables, of Keras or TensorFlow; may be called while a step is traced.
+
+        Raises:
+            TypeError: a variable does not hold floating-point numbers.
+        """
         self.variables = [tf_variable(variable) for variable in variables]
+        for variable in self.variables:
+            if not variable.dtype.is_floating:
+                raise TypeError(
+                    f"rank {basics.rank()}: variable {variable.name!r} is {variable.dtype.name}. "
+                    "Ranks that go at their own pace exchange floating-point variables; train "
+                    "this one with sync=BSP()."
+                )
         wide = any(variable.dtype == tf.float64 for variable in self.variables)
         self.dtype: Any = tf.float64 if wide else tf.float32
-        with tf.init_scope():
+        with outside_graph():
             self._exact = [self._copy(variable) for variable in self.variables]
 
     def _copy(self, variable: Any) -> Any:

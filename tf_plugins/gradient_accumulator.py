@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext.variables import key
-from trepak.tf_plugins.tracing import outside_graph
+from trepak.horovod_ext.variables import key, outside_graph
 
 
 class GradientAccumulator:

@@ -27,6 +27,8 @@ class GroupedRounds(Rounds):
     Until it comes, the parameters are locked: no further round is applied, but computing goes on.
     """
 
+    shares_slots = False
+
     def __init__(self, distribution: Distribution, options: rna.RoundOptions, groups: Any) -> None:
         """Makes it; `groups`: lists of ranks, or "auto"; see `Rounds`."""
         super().__init__(distribution, options)

@@ -14,11 +14,8 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import collectives
-from trepak.tf_plugins.distributed_optimizer import (
-    DistributedMixin,
-    Distribution,
-    distributed_class,
-)
+from trepak.tf_plugins.distributed_optimizer import DistributedMixin, distributed_class
+from trepak.tf_plugins.distribution import Distribution
 
 _LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
@@ -62,20 +59,31 @@ class DistributedLossScaleMixin(DistributedMixin):
         """The inner optimizer's count."""
         return self.inner_optimizer.iterations  # type: ignore[attr-defined]
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Returns an optimizer that is distributed alike, and shares nothing with this one."""
+        optimizer = super().from_config(config, *args, **kwargs)
+        _share(optimizer, optimizer._trepak)
+        return optimizer
+
     def _skip_step(self) -> None:
         self.inner_optimizer._iterations.assign_add(1)  # type: ignore[attr-defined]
 
 
 def distribute(optimizer: Any, distribution: Distribution) -> Any:
     """Makes a LossScaleOptimizer reduce in place of the optimizer inside it; returns it."""
-    inner = optimizer.inner_optimizer
-    # The inner optimizer shares the distribution: it counts steps, and accumulates gradients.
-    if not isinstance(inner, DistributedMixin):
-        inner.__class__ = distributed_class(type(inner), distribution, DistributedMixin)
+    _share(optimizer, distribution)
     optimizer.__class__ = distributed_class(
         type(optimizer), distribution, DistributedLossScaleMixin
     )
     return optimizer
+
+
+def _share(optimizer: Any, distribution: Distribution) -> None:
+    """Gives the optimizer inside the distribution too: it counts steps, and sums gradients."""
+    inner = optimizer.inner_optimizer
+    if not isinstance(inner, DistributedMixin):
+        inner.__class__ = distributed_class(type(inner), distribution, DistributedMixin)
 
 
 @functools.cache

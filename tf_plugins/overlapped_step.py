@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext.variables import tf_variable
+from trepak.horovod_ext.variables import outside_graph, tf_variable
 from trepak.tf_plugins.tracing import if_true
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class OverlappedStep:
 
     def _rate_variable(self, optimizer: Any) -> Any:
         if self._rate is None:
-            with tf.init_scope():
+            with outside_graph():
                 rate = optimizer._get_current_learning_rate()
                 self._rate = tf.Variable(
                     rate, trainable=False, dtype=tf.float32, name="pushed_rate"

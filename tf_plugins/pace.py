@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trepak.horovod_ext import basics, collectives, exchange
+from trepak.horovod_ext import basics, collectives
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.horovod_ext.variables import key, text_of
 from trepak.ops import sample_budget
@@ -24,9 +24,11 @@ class Pace(abc.ABC):
 
     Attributes:
         transports: classes of transports that may carry what it exchanges.
+        shares_slots: whether all ranks have the same optimizer state after `drain`, too.
     """
 
     transports: ClassVar[tuple[type, ...]] = ()
+    shares_slots: ClassVar[bool] = True
 
     def __init__(self, distribution: Distribution) -> None:
         """Makes it; nothing runs before the first step.
@@ -39,7 +41,6 @@ class Pace(abc.ABC):
         """
         _check_options(distribution, self.transports)
         self._distribution = distribution
-        self._agreed = False  # on the options of sync
 
     def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         """Ends a step of this rank's.
@@ -50,8 +51,7 @@ class Pace(abc.ABC):
             variables: the variables that they belong to.
 
         Raises:
-            ValueError: variables that are local to a rank, gradients of a scaled loss, or another
-                `sync` than other ranks'.
+            ValueError: variables that are local to a rank, or gradients of a scaled loss.
         """
         if not self._distribution.reducer.takes_part():
             optimizer._apply_plainly(list(grads), list(variables))
@@ -71,22 +71,8 @@ class Pace(abc.ABC):
                 f"{type(self._distribution.sync).__name__} is for all variables of an optimizer: "
                 "give it one of its own."
             )
-        self.agree(grads, variables)
-        self._step(optimizer, grads, variables)
-
-    def agree(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Checks once that all ranks train the same variables, with the same options.
-
-        A collective call, the first time.
-
-        Raises:
-            ValueError: they don't.
-        """
         self._distribution.reducer.agree(grads, variables)
-        if not self._agreed:
-            sync = repr(self._distribution.sync)
-            exchange.check_same(sync, "sync=", "give all ranks the same options")
-            self._agreed = True
+        self._step(optimizer, grads, variables)
 
     @abc.abstractmethod
     def _step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
@@ -132,6 +118,8 @@ class Pace(abc.ABC):
 
 class OwnSteps(Pace):
     """A pace of ranks that apply their own gradients, and show what native code makes of them."""
+
+    shares_slots = False
 
     def __init__(self, distribution: Distribution) -> None:
         """Makes it; see `Pace`."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import rna, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.horovod_ext.variables import key, tf_variable
+from trepak.horovod_ext.variables import key, outside_graph, tf_variable
 from trepak.ops import rna as native
 from trepak.tf_plugins.pace import Pace
 from trepak.tf_plugins.tracing import if_true, while_true
@@ -132,7 +132,7 @@ class Rounds(Pace):
             wide = any(tf.as_dtype(v.dtype) == tf.float64 for v in summed)
             self._dtype = tf.float64 if wide else tf.float32
             self._begin()
-            with tf.init_scope():
+            with outside_graph():
                 self._progress = tf.Variable(
                     tf.cast(optimizer._iterations, tf.float64), trainable=False
                 )

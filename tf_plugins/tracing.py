@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
-
-
-@contextlib.contextmanager
-def outside_graph() -> Iterator[None]:
-    """Runs the block eagerly on the host, also while a tf.function is traced."""
-    with tf.init_scope():
-        yield
-
 
 _numbers: Any = weakref.WeakKeyDictionary()  # outermost graph → kind → numbers given
 
@@ -52,6 +43,23 @@ def reject_xla() -> None:
             "this training step is to be compiled by XLA (jit_compile=True), which cannot compile "
             "Horovod's collectives. Pass jit_compile=False to model.compile(), or leave "
             "jit_compile off the tf.function that calls the optimizer."
+        )
+
+
+def reject_replicas() -> None:
+    """Refuses several replicas of a tf.distribute strategy in this process.
+
+    Raises:
+        ValueError: says what to do.
+    """
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
+        raise ValueError(
+            f"this process trains {replicas} replicas with {type(tf.distribute.get_strategy())}, "
+            "which would each wait for the other ranks by the same names: start a process per "
+            "device instead (horovodrun -np N), each with its own device "
+            "(tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU')), and leave the "
+            "strategy out."
         )
 
 

@@ -48,6 +48,7 @@ _EXPORTS = {
     "tf_plugins.global_epochs": "global_epochs",
     "tf_plugins.dynamic_sharding": "dynamic_sharding",
     "tf_plugins.state_average": "average_state",
+    "tf_plugins.comparison": "compare_ranks",
     "tf_plugins.sync_batch_norm": "SyncBatchNormalization",
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}

@@ -162,7 +162,8 @@ def figure_five_one_is_replayed() -> Any:
     x = keras.Variable(np.full(1, 64.0, "float32"))
     optimizer.build([x])
     pace = optimizer._trepak.pace
-    pace.agree([x.value], [x])
+    optimizer._trepak.agree(optimizer)
+    optimizer._trepak.reducer.agree([x.value], [x])
     pace._start(optimizer, [x.value], [x])  # what comes before the first gradient
 
     def step(rank: int, rate: float, ends_round: int | None = None) -> None:

@@ -1,0 +1,69 @@
+"""What a distributed optimizer knows beyond Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, exchange
+from trepak.horovod_ext.agreement import Values, check_alike
+from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
+from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
+from trepak.tf_plugins.optimizer_facts import facts_of
+from trepak.tf_plugins.overlapped_step import OverlappedStep
+from trepak.tf_plugins.sync import SyncModel
+from trepak.tf_plugins.tracing import reject_replicas, reject_xla
+
+
+class Distribution:
+    """A distributed optimizer's sync model, reducer and accumulator.
+
+    Kept in one object so that a LossScaleOptimizer and the optimizer inside it can share it.
+    """
+
+    def __init__(self, sync: SyncModel, options: ReduceOptions, name: str, passes: int, mean: bool):
+        """Makes one; `passes` backward passes are summed, or averaged with `mean`, per step."""
+        self.made_with = (sync, options, name, passes, mean)
+        self.sync = sync
+        self.reducer = GradientReducer(options, name)
+        self.accumulator = GradientAccumulator(passes, mean) if passes > 1 else None
+        # True while a LossScaleOptimizer, which has reduced, has the optimizer inside it apply.
+        self.delegating = False
+        self.overlap = OverlappedStep(self)
+        self.pace = sync.pace(self)
+        # Inside an update: the iterations and the learning rate of what is applied.
+        self.iterations: Any = None
+        self.learning_rate: Any = None
+        # Graph and variables of gradients that compute_gradients() has reduced.
+        self.computed: Any = None
+        self._agreed = False
+
+    def renewed(self) -> Distribution:
+        """Returns one with the same settings and no state."""
+        return Distribution(*self.made_with)
+
+    def agree(self, optimizer: Any) -> None:
+        """Checks once that all ranks train with the same optimizer and options.
+
+        A collective call, the first time.
+
+        Raises:
+            ValueError: they don't; names the first thing that differs, and the ranks.
+        """
+        reject_replicas()
+        # Elastic ranks join later, when this step is long traced: `fit` compares at its beginning.
+        if self._agreed or basics.is_elastic() or not exchange.is_possible():
+            return
+        if self.reducer.takes_part():
+            with tf.init_scope():
+                facts = facts_of(optimizer)
+            process_set = self.reducer.options.process_set
+            check_alike(facts, Values((), ""), "in the first step", process_set)
+        self._agreed = True
+
+    def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns the gradients to apply in this step; see `SyncModel.combine`."""
+        reject_xla()
+        return self.sync.combine(self.reducer, grads, variables)

@@ -1,0 +1,146 @@
+"""Where trepak changes what Keras does for models with distributed optimizers; others see nothing.
+
+`fit` gets a callback that compares the ranks, an epoch that was ended early leaves its data ready
+for the next one, and `jit_compile="auto"` means False.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.trainers.trainer import Trainer
+
+from trepak.horovod_ext import basics, config
+from trepak.tf_plugins.distributed_optimizer import is_distributed, optimizers_of, process_set_of
+from trepak.tf_plugins.tracing import reject_replicas
+
+_AUTO = "_trepak_auto_jit_compile"
+
+
+@functools.cache
+def install() -> None:
+    """Puts the changes in place, once; call it where something distributed is made."""
+    Trainer.compile = _compiling(Trainer.compile)
+    TensorFlowTrainer.fit = _fitting(TensorFlowTrainer.fit)
+    EpochIterator.__iter__ = _beginning(EpochIterator.__iter__)
+
+
+def _compiling(plain: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = signature.bind(self, *args, **kwargs).arguments.get("jit_compile", "auto")
+        done = plain(self, *args, **kwargs)
+        setattr(self, _AUTO, asked == "auto")
+        _leave_xla_out(self)
+        return done
+
+    return compile
+
+
+def _leave_xla_out(model: Any) -> None:
+    """Has Keras not choose XLA, as it does on GPUs: it cannot compile collectives."""
+    # Unmarked is what was compiled before the first distributed optimizer was made.
+    if getattr(model, _AUTO, True) and any(map(is_distributed, optimizers_of(model))):
+        model.jit_compile = False
+
+
+def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments["callbacks"]
+        comparison = _comparison(self, given, bound.arguments)
+        if comparison is None:
+            return plain(self, *args, **kwargs)
+        with self.distribute_strategy.scope():
+            reject_replicas()
+        _leave_xla_out(self)
+        if isinstance(given, keras.callbacks.CallbackList):
+            comparison.set_model(self)
+            comparison.set_params(given.params)
+            given.append(comparison)
+        else:
+            bound.arguments["callbacks"] = [*keras.tree.flatten(given or []), comparison]
+        with _one_at_a_time():
+            return plain(*bound.args, **bound.kwargs)
+
+    return fit
+
+
+def _comparison(model: Any, callbacks: Any, arguments: dict[str, Any]) -> Any:
+    """Returns the callback that compares the ranks of a model, if several train it together."""
+    from trepak.tf_plugins.broadcast_callback import BroadcastGlobalVariablesCallback
+    from trepak.tf_plugins.comparison import Comparison, StepwiseComparison
+
+    given = getattr(callbacks, "callbacks", None) or keras.tree.flatten(callbacks or [])
+    keeping = [one for one in given if isinstance(one, BroadcastGlobalVariablesCallback)]
+    distributed = any(map(is_distributed, optimizers_of(model)))
+    if not (distributed or keeping) or not basics.is_initialized():
+        return None
+    options: dict[str, Any] = {name: arguments[name] for name in ("epochs", "initial_epoch")}
+    process_set = process_set_of(model)
+    if keeping:
+        process_set = keeping[-1].process_set or process_set
+        options["local"], options["averaged"] = keeping[-1].local, True
+    if not process_set.included() or (process_set.size() == 1 and not basics.is_elastic()):
+        return None
+    every = int(config.value("TREPAK_COMPARE_STEPS"))
+    if every or not distributed:
+        return StepwiseComparison(every, process_set=process_set, **options)
+    return Comparison(process_set=process_set, **options)
+
+
+_training = threading.RLock()
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Has threads take turns: ranks match collectives by their order.
+
+    Raises:
+        RuntimeError: another thread trains for longer than a rank may stay away.
+    """
+    seconds = int(config.value("TREPAK_STALL_SECONDS")) or threading.TIMEOUT_MAX
+    if not _training.acquire(timeout=seconds):
+        raise RuntimeError(
+            f"rank {basics.rank()}: another thread of this process has trained a model for "
+            f"{seconds} s, and thread {threading.current_thread().name!r} waits to train one too. "
+            "Threads take turns, as ranks match collectives by their order: train one model after "
+            "the other, or start a job for each."
+        )
+    try:
+        yield
+    finally:
+        _training.release()
+
+
+def _beginning(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def begin_epoch(self: Any) -> Any:
+        # It has an iterator still where an epoch of a known length was left in its midst.
+        if self._epoch_iterator is not None and self._current_iterator is not None:
+            _end_epoch(self)
+        return plain(self)
+
+    return begin_epoch
+
+
+def _end_epoch(epochs: Any) -> None:
+    """Ends the data of an epoch that a callback has ended early, as Keras does at its own end."""
+    if epochs._epoch_iterator.gi_frame is None:
+        return  # it has ended by itself
+    epochs._epoch_iterator.close()
+    epochs.data_adapter.on_epoch_end()

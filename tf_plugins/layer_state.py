@@ -1,0 +1,123 @@
+"""What layers hold outside of variables: vocabularies, bins, and what Normalization has made ready.
+
+Keras keeps these as Python values, tables and constants, which no broadcast of variables reaches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import keras
+import numpy as np
+from keras.src.layers.preprocessing.index_lookup import IndexLookup
+
+from trepak.horovod_ext import basics, exchange
+from trepak.horovod_ext.agreement import Fact
+
+_REMEDY = (
+    "adapt the layer to the same data on every rank, or have BroadcastGlobalVariablesCallback "
+    "give all of them the root's"
+)
+
+
+def layer_facts(model: Any) -> list[Fact]:
+    """Returns a fact for each layer of a model that holds state outside of variables."""
+    facts = []
+    for number, layer in enumerate(_layers_with_state(model)):
+        state = json.dumps(_state_of(layer)).encode()
+        name = f"what {type(layer).__name__} {number} holds"
+        facts.append(Fact(name, f"{_size_of(layer)}, {_hash(state)}", _REMEDY))
+    return facts
+
+
+def broadcast_layer_state(model: Any, root_rank: int, process_set: basics.ProcessSet) -> bool:
+    """Gives all ranks the root's state of layers; a collective call.
+
+    Args:
+        model: with the same layers on all ranks.
+        root_rank: whose state is copied.
+        process_set: the ranks that take part.
+
+    Returns:
+        Whether this rank's has changed, so that functions traced before hold the old one.
+
+    Raises:
+        ValueError: a layer can't take the root's state; names the layer and the rank.
+    """
+    layers = _layers_with_state(model)
+    states = [_state_of(layer) for layer in layers]
+    hashes = [_hash(json.dumps(state).encode()) for state in states]
+    everyone = exchange.gather(hashes, "state of layers", process_set)
+    if all(theirs == everyone[0] for theirs in everyone):
+        return False
+    is_root = basics.rank() == root_rank
+    gathered = exchange.gather(states if is_root else None, "the root's layers", process_set)
+    roots = gathered[list(process_set.ranks).index(root_rank)]
+    if len(roots) != len(layers):
+        return False  # other layers: the comparison names them
+    changed = False
+    for layer, mine, state in zip(layers, states, roots, strict=True):
+        if mine != state:
+            _set_state(layer, state)
+            changed = True
+    return changed
+
+
+def finalize(model: Any) -> None:
+    """Has Normalization layers take their variables' values, which were just set."""
+    for layer in _layers_with_state(model):
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()
+
+
+def _layers_with_state(model: Any) -> list[Any]:
+    kinds = (IndexLookup, keras.layers.Discretization, keras.layers.Normalization)
+    return [one for one in model._flatten_layers(include_self=False) if isinstance(one, kinds)]
+
+
+def _state_of(layer: Any) -> dict[str, Any]:
+    """Returns a layer's state, as JSON has it."""
+    if isinstance(layer, keras.layers.Normalization):
+        given = (layer.input_mean, layer.input_variance)  # what adapt() finds is in variables
+        return {"given": [None if one is None else np.asarray(one).tolist() for one in given]}
+    if isinstance(layer, keras.layers.Discretization):
+        bins = layer.bin_boundaries
+        return {"bins": None if bins is None else [float(one) for one in bins]}
+    vocabulary = layer.get_vocabulary(include_special_tokens=False)
+    state: dict[str, Any] = {"vocabulary": [_plain(token) for token in vocabulary]}
+    weights = getattr(layer, "idf_weights", None)
+    if weights is not None:
+        first = layer._token_start_index()
+        state["idf"] = np.asarray(weights)[first : first + len(vocabulary)].tolist()
+    return state
+
+
+def _plain(token: Any) -> Any:
+    return int(token) if isinstance(token, np.integer | int) else str(token)
+
+
+def _set_state(layer: Any, state: dict[str, Any]) -> None:
+    try:
+        if "bins" in state:
+            layer.bin_boundaries = state["bins"]
+        elif state.get("vocabulary"):
+            layer.set_vocabulary(state["vocabulary"], *filter(None, [state.get("idf")]))
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"layer {layer.name!r} of rank {basics.rank()} can't take the root's state: {error} "
+            "Adapt it to the same data on every rank before the model is called."
+        ) from error
+
+
+def _size_of(layer: Any) -> str:
+    if isinstance(layer, keras.layers.Discretization):
+        return f"{len(layer.bin_boundaries or ())} bins"
+    if isinstance(layer, IndexLookup):
+        return f"{layer.vocabulary_size()} tokens"
+    return "a mean and a variance"
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

@@ -1,0 +1,135 @@
+"""What makes an optimizer what it is, as facts that ranks compare."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trepak.horovod_ext import collectives
+from trepak.horovod_ext.agreement import Fact
+from trepak.horovod_ext.gradient_reducer import ReduceOptions
+from trepak.horovod_ext.variables import describe
+
+_REMEDY = "give all ranks the same optimizer, with the same options"
+_RATE_REMEDY = (
+    "what changes it in the midst of training must do so on all ranks: give all of them the "
+    "callback (LearningRateScheduler, ReduceLROnPlateau, …), and put MetricAverageCallback before "
+    "it, so that it sees the same numbers"
+)
+_CONFIGS_OWN = ("name", "registered_name", "shared_object_id", "build_config", "module")
+_ATTRIBUTES_OWN = ("name", "built")
+
+
+def facts_of(optimizer: Any) -> list[Fact]:
+    """Returns an optimizer's class, hyperparameters, schedule, and how it is distributed.
+
+    Args:
+        optimizer: a Keras 3 optimizer, distributed or not. Names of objects are no facts: they may
+            hold numbers that differ between ranks.
+    """
+    facts = [Fact("the optimizer's class", _plain_class(optimizer), _REMEDY)]
+    for name, value in _settings(optimizer):
+        rate = name.rpartition(".")[2] == "learning_rate"
+        facts.append(Fact(f"the optimizer's {name}", value, _RATE_REMEDY if rate else _REMEDY))
+    distribution = getattr(optimizer, "_trepak", None)
+    if distribution is not None:
+        for name, value in distribution_facts(*distribution.made_with).items():
+            facts.append(Fact(name, value, "give all ranks the same options"))
+    return facts
+
+
+def distribution_facts(
+    sync: Any, options: ReduceOptions, name: str, passes: int, mean: bool
+) -> dict[str, Any]:
+    """Returns what `Distribution` is made with, as JSON-able values by the names of its options."""
+    return {
+        "sync=": repr(sync),
+        "transport=": repr(options.transport),
+        "backward_passes_per_step": passes,
+        "average_aggregated_gradients": mean,
+        **_reduction_facts(options),
+    }
+
+
+def _reduction_facts(options: ReduceOptions) -> dict[str, Any]:
+    groups = options.groups
+    if groups is not None and not isinstance(groups, int):
+        groups = [[describe(variable) for variable in group] for group in groups]
+    return {
+        "op": "Average" if options.op == collectives.Average else "Sum",
+        "compression": getattr(options.compression, "__name__", str(options.compression)),
+        "sparse_as_dense": options.sparse_as_dense,
+        "gradient_predivide_factor": options.gradient_predivide_factor,
+        "groups": groups,
+        "process_set": list(options.process_set.ranks or []),
+        "scale_local_gradients": options.scale_local_gradients,
+    }
+
+
+def _plain_class(optimizer: Any) -> str:
+    return type(optimizer).__name__
+
+
+def _settings(optimizer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields what Keras would save of an optimizer, and its other attributes that are plain."""
+    try:
+        config = dict(optimizer.get_config())
+    except Exception:  # a class of a user's own that can't be saved trains all the same
+        config = {}
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        config.pop("inner_optimizer", None)
+    attributes = {
+        name: value
+        for name, value in vars(optimizer).items()
+        if not name.startswith("_") and isinstance(value, bool | int | float | str | None)
+    }
+    for name, value in {**attributes, **config}.items():
+        if name not in _ATTRIBUTES_OWN and name not in _CONFIGS_OWN:
+            yield from _flat(prefix + name, value)
+    if inner is None:
+        yield from _rate(optimizer, prefix)
+    else:
+        yield f"{prefix}inner optimizer's class", _plain_class(inner)
+        yield from _settings(inner, f"{prefix}inner_optimizer.")
+
+
+def _rate(optimizer: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yields what a schedule is, where Keras can't say it."""
+    schedule = getattr(optimizer, "_learning_rate", None)
+    if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        plain = {k: v for k, v in vars(schedule).items() if isinstance(v, bool | int | float | str)}
+        plain.pop("name", None)
+        yield from _flat(f"{prefix}learning_rate.{type(schedule).__name__}", plain)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of nested settings, JSON-able, by their dotted names."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key not in _CONFIGS_OWN:
+                yield from _flat(f"{name}.{key}", inner)
+    else:
+        yield name, _jsonable(value)
+
+
+def _jsonable(value: Any) -> Any:
+    """Returns a value as JSON has it: arrays by their contents, other objects by their class."""
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, list | tuple | set):
+        return [_jsonable(one) for one in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if tf.is_tensor(value) or isinstance(value, np.ndarray | keras.Variable):
+        array = np.asarray(value)
+        few = array.size <= 16 and array.dtype.kind in "biuf"
+        return array.tolist() if few else hashlib.sha256(array.tobytes()).hexdigest()
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return type(value).__qualname__
