@@ -33,7 +33,7 @@ from horovod.tensorflow import (  # noqa: F401
     stop_timeline,
 )
 
-from trepak.horovod_ext import config, timeline, unevenness
+from trepak.horovod_ext import config, liveness, mpi, timeline, unevenness
 from trepak.horovod_ext.failures import raise_lost_ranks
 
 
@@ -48,12 +48,15 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 
     Raises:
         ValueError: a TREPAK_ environment variable is unknown, or its value is wrong.
+        RuntimeError: the job runs under MPI, which the program has ended.
     """
     config.apply_to_horovod()
     raise_lost_ranks()
     if _hvd.is_initialized():
         return
-    _hvd.init(comm=comm, process_sets=process_sets)
+    mpi.start()
+    _hvd.init(comm=mpi.ranks_for_horovod(comm), process_sets=process_sets)
+    liveness.announce(_hvd.rank(), _hvd.size(), _hvd.local_size() == _hvd.size())
     unevenness.apply(_hvd.rank(), _hvd.size())
     timeline.apply(_hvd.rank(), _hvd.size())
 

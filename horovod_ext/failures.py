@@ -31,15 +31,22 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
 
     def __init__(self, node_def: Any, op: Any, message: str, *args: Any) -> None:
         """Makes the error from what TensorFlow says; the message names this rank and the remedy."""
-        from trepak.horovod_ext import basics
+        from trepak.horovod_ext import basics, liveness
 
         rank = str(basics.rank()) if basics.is_initialized() else "of unknown number"
         cause = str(message).strip().splitlines()[0].rstrip(".")
+        who = liveness.gone()
+        if who:
+            who = f"{who[0].upper()}{who[1:]}: look for the first error in its output."
+        else:
+            who = (
+                "If that is no reason, another rank has most likely died or left: look for the "
+                "first error in the other ranks' output."
+            )
         said = (
-            f"rank {rank}: a collective failed: {cause}. If that is no reason, another rank has "
-            "most likely died or left: look for the first error in the other ranks' output. To "
-            "survive this, run under trepak.elastic.run; what can't be elastic (RNA and the like) "
-            "goes on from the last checkpoint."
+            f"rank {rank}: a collective failed: {cause}. {who} To survive this, run under "
+            "trepak.elastic.run; what can't be elastic (RNA and the like) goes on from the last "
+            "checkpoint."
         )
         super().__init__(node_def, op, said, *args)
 

@@ -1,17 +1,20 @@
 """Imports TensorFlow and Horovod without their start-up noise, and checks that they fit trepak.
 
 TensorFlow 2.21 prints to file descriptor 2 while its libraries load, before any log level applies.
-The lines known to be harmless are dropped; everything else is printed as it came.
+The lines known to be harmless are dropped; everything else is printed as it came. What TensorFlow
+printed before trepak was imported can't be taken back; what it logs later, at level INFO, is off.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 SUPPORTED_TENSORFLOW = (2, 21)
 SUPPORTED_KERAS = (3, 10)
@@ -53,6 +56,19 @@ def quiet_stderr() -> Iterator[None]:
             for line in held.read().decode(errors="replace").splitlines():
                 if not is_noise(line):
                     print(line, file=sys.stderr)
+
+
+# absl::SetMinLogLevel(absl::LogSeverityAtLeast), as TensorFlow 2.21's library names it.
+_SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025081414SetMinLogLevelENS0_18LogSeverityAtLeastE"
+_WARNING = 1
+
+
+def _raise_log_level(tf: Any) -> None:
+    """Turns off level INFO of a TensorFlow that read TF_CPP_MIN_LOG_LEVEL before trepak set it."""
+    library = f"{tf.sysconfig.get_lib()}/libtensorflow_framework.so.2"
+    # Without the library or the name, as in a TensorFlow built elsewhere, it goes on logging.
+    with contextlib.suppress(OSError, AttributeError):
+        getattr(ctypes.CDLL(library), _SET_MIN_LOG_LEVEL)(ctypes.c_int(_WARNING))
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -102,10 +118,14 @@ def import_frameworks() -> None:
     """
     if "keras" not in sys.modules:
         _check_backend(os.environ.setdefault("KERAS_BACKEND", "tensorflow"))
+    level_is_chosen = "TF_CPP_MIN_LOG_LEVEL" in os.environ
+    is_loaded = "tensorflow" in sys.modules
     with quiet_stderr():
         import keras
         import tensorflow as tf
 
+        if is_loaded and not level_is_chosen and "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+            _raise_log_level(tf)
         check_versions(tf.__version__, keras.__version__)
         _check_backend(keras.backend.backend())
         try:

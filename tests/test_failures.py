@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -59,17 +60,23 @@ def test_mpi_ends_the_job_and_names_the_rank(tmp_path: Path, rank: int) -> None:
     nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("loop", ["fit", "eager_loop", "compiled_loop"])
-def test_gloo_survivors_raise_horovod_internal_error(tmp_path: Path, loop: str) -> None:
-    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=1)
+@pytest.mark.parametrize(
+    ("loop", "rank"), [("fit", 1), ("fit", 0), ("eager_loop", 1), ("compiled_loop", 2)]
+)
+def test_gloo_survivors_name_the_killed_rank(tmp_path: Path, loop: str, rank: int) -> None:
+    """They raise HorovodInternalError, which says who is gone, and of nobody else that he is."""
+    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=rank)
     assert code != 0
     assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
-    assert re.search(r"Process name: 1\s+Exit code: 137", output), output[-3000:]
-    for survivor in (0, 2):
+    assert re.search(rf"Process name: {rank}\s+Exit code: 137", output), output[-3000:]
+    victim = f"Rank {rank} (pid {(tmp_path / f'pid.{rank}').read_text()} on "
+    for survivor in {0, 1, 2} - {rank}:
         caught = json.loads((tmp_path / f"{survivor}.json").read_text())["caught"]
         assert caught, output[-3000:]
         assert caught["time"] - killed_at < LIMIT
-        assert f"rank {survivor}" in caught["error"] and "trepak.elastic" in caught["error"]
+        assert f"rank {survivor}: a collective failed" in caught["error"], caught
+        assert f"{victim}{socket.gethostname()}) is gone" in caught["error"], caught
+        assert "trepak.elastic" in caught["error"]
     nothing_is_left(tmp_path)
 
 
