@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange
-from trepak.horovod_ext.variables import text_of, tf_variable
+from trepak.horovod_ext.variables import check_agreement, text_of, tf_variable
 from trepak.ops.digest import digests
 
 _ROUNDINGS_PER_STEP = 64  # of an element of a variable, momentum and the like included
@@ -45,14 +45,20 @@ class Values:
 
     Attributes:
         variables: Keras or TensorFlow variables, in the same order on all ranks.
+        unnamed: further ones, whose names may differ between ranks (an optimizer's).
         cause: why they may differ and what to do, for the message: a sentence.
         steps: that they have gone since they were equal; each may round differently on unlike
             processors.
     """
 
-    variables: Sequence[Any]
-    cause: str
+    variables: Sequence[Any] = ()
+    unnamed: Sequence[Any] = ()
+    cause: str = ""
     steps: int = 0
+
+    def all(self) -> list[Any]:
+        """Returns all variables, in the order in which they are compared."""
+        return [*self.variables, *self.unnamed]
 
 
 def check_alike(
@@ -79,7 +85,7 @@ def check_alike(
     if not process_set.included() or process_set.size() == 1:
         return
     mine = [[fact.name, fact.value] for fact in facts]
-    seen = digests([tf_variable(variable) for variable in values.variables])
+    seen = digests([tf_variable(variable) for variable in values.all()])
     hashes = [_hash(json.dumps(mine).encode()), _hash(seen.tobytes())]
     everyone = exchange.gather(hashes, f"what must be alike {when}", process_set)
     if any(theirs[0] != hashes[0] for theirs in everyone):
@@ -120,9 +126,11 @@ def _text(ranks: Sequence[int], which: Sequence[int]) -> str:
 
 def _judge_values(values: Values, seen: Any, when: str, process_set: basics.ProcessSet) -> None:
     """Raises ValueError for values that differ by more than rounding; warns of others."""
+    variables = values.all()
+    check_agreement(values.variables, "what they train", process_set, unnamed=values.unnamed)
     everyone = np.array(exchange.gather(seen.tolist(), "digests that differ", process_set), "u8")
     differing = np.flatnonzero((everyone != everyone[0]).any(axis=0)).tolist()
-    mine = [_distance(values.variables[index], process_set) for index in differing]
+    mine = [_distance(variables[index], process_set) for index in differing]
     told = exchange.gather([values.steps, mine], "distances", process_set)
     steps = max(count for count, _ in told)
     ranks = list(process_set.ranks)
@@ -130,19 +138,19 @@ def _judge_values(values: Values, seen: Any, when: str, process_set: basics.Proc
     for place, index in enumerate(differing):
         distances = [theirs[place][0] for _, theirs in told]
         largest = max(theirs[place][1] for _, theirs in told)
-        variable = values.variables[index]
+        variable = variables[index]
         odd = [i for i, one in enumerate(distances) if one > _rounding(variable, largest, steps)]
         if odd:
             raise ValueError(
                 f"the values of variable {text_of(variable)} differ {when}: on "
                 f"{_text(ranks, odd)} by up to {max(distances):.3g} from those on rank {ranks[0]}, "
-                f"where the largest is {largest:.3g} ({len(differing)} of {len(values.variables)} "
+                f"where the largest is {largest:.3g} ({len(differing)} of {len(variables)} "
                 f"variables differ; this is rank {basics.rank()}). {values.cause}"
                 f"{exchange.thread_hint()}"
             )
         farthest = max(farthest, max(distances))
     if farthest and basics.rank() == ranks[0]:
-        _warn_of_rounding(text_of(values.variables[differing[0]]), farthest)
+        _warn_of_rounding(text_of(variables[differing[0]]), farthest)
 
 
 def _distance(variable: Any, process_set: basics.ProcessSet) -> tuple[float, float]:

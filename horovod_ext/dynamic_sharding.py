@@ -31,5 +31,5 @@ def start(samples: int, seed: int, servers: Transport) -> int:
     remedy = "give all ranks the same, and the number of all samples, not of a shard"
     taken = {"samples": samples, "seed": seed}
     facts = [Fact(f"dynamic_sharding's {name}", value, remedy) for name, value in taken.items()]
-    check_alike(facts, Values((), ""), "when it begins")
+    check_alike(facts, Values(), "when it begins")
     return key

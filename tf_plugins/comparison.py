@@ -82,12 +82,12 @@ def _compare(
     told = [*facts, *layer_facts(model)] if when == _AT_BEGIN else list(facts)
     for optimizer in optimizers_of(model):
         told += facts_of(optimizer)
-    shared = Values(_shared_variables(model, local, averaged), cause, steps)
+    shared = Values(*_shared_variables(model, local, averaged), cause, steps)
     check_alike(told, shared, when, process_set)
 
 
-def _shared_variables(model: Any, local: set[Any], averaged: bool) -> list[Any]:
-    """Returns what must have the same values: the model's weights first, then optimizers' state."""
+def _shared_variables(model: Any, local: set[Any], averaged: bool) -> tuple[list[Any], list[Any]]:
+    """Returns what must have the same values: the model's weights, and its optimizers' state."""
     distributed = [one for one in optimizers_of(model) if is_distributed(one)]
     local = local.union(*(one._trepak.reducer.local for one in distributed))
     layers = [model, *model._flatten_layers(include_self=False)]
@@ -99,7 +99,8 @@ def _shared_variables(model: Any, local: set[Any], averaged: bool) -> list[Any]:
     ]
     own_pace = any(not pace.shares_slots for pace in paces(model))
     slots = [] if own_pace else [v for one in optimizers_of(model) for v in _state_of(one, local)]
-    return [v for v in [*weights, *slots] if key(v) not in local]
+    shared = [weight for weight in weights if key(weight) not in local]
+    return shared, [slot for slot in slots if key(slot) not in local]
 
 
 def _state_of(optimizer: Any, local: set[Any]) -> list[Any]:
@@ -146,6 +147,17 @@ class Comparison(keras.callbacks.Callback):
         self._averaged = averaged
         self._epochs, self._initial_epoch = epochs, initial_epoch
         self._steps_before = 0
+
+    def check_options(self, model: Any) -> None:
+        """Compares what no broadcast makes equal, before callbacks of ranks that differ meet.
+
+        Raises:
+            ValueError: ranks have other optimizers or options; names the first that differs.
+        """
+        facts = [fact for one in optimizers_of(model) for fact in facts_of(one)]
+        options = [fact for fact in facts if not fact.name.endswith("learning_rate")]
+        process_set = self._process_set or process_set_of(model)
+        check_alike(options, Values(), "when fit begins", process_set)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Compares everything, before the first step."""

@@ -60,7 +60,7 @@ class Distribution:
             with tf.init_scope():
                 facts = facts_of(optimizer)
             process_set = self.reducer.options.process_set
-            check_alike(facts, Values((), ""), "in the first step", process_set)
+            check_alike(facts, Values(), "in the first step", process_set)
         self._agreed = True
 
     def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

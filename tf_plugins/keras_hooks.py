@@ -75,6 +75,7 @@ def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
         else:
             bound.arguments["callbacks"] = [*keras.tree.flatten(given or []), comparison]
         with _one_at_a_time():
+            comparison.check_options(self)
             return plain(*bound.args, **bound.kwargs)
 
     return fit

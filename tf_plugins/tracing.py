@@ -47,17 +47,17 @@ def reject_xla() -> None:
 
 
 def reject_replicas() -> None:
-    """Refuses several replicas of a tf.distribute strategy in this process.
+    """Refuses tf.distribute strategies that make replicas in this process.
 
     Raises:
         ValueError: says what to do.
     """
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas > 1:
+    strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync > 1 or isinstance(strategy, tf.distribute.MirroredStrategy):
         raise ValueError(
-            f"this process trains {replicas} replicas with {type(tf.distribute.get_strategy())}, "
-            "which would each wait for the other ranks by the same names: start a process per "
-            "device instead (horovodrun -np N), each with its own device "
+            f"{type(strategy).__name__} makes {strategy.num_replicas_in_sync} replicas in this "
+            "process, which would each wait for the other ranks: start a process per device "
+            "(horovodrun -np N), give each its own "
             "(tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU')), and leave the "
             "strategy out."
         )

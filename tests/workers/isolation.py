@@ -212,6 +212,33 @@ def process_sets() -> Any:
 
 
 @case
+def process_sets_that_each_fit() -> Any:
+    """Steps, broadcast, metrics and comparisons are those of the set; others train alone."""
+    if hvd.size() == 1:
+        return
+    inside = hvd.rank() in LOWER.ranks
+    keras.utils.set_random_seed(hvd.rank())
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), process_set=LOWER)
+    model = small_model(optimizer, metrics=["mae"])
+    rows = 16 + 8 * hvd.rank()
+    x, y = some_data(rows, hvd.rank())
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(LOWER.ranks[-1]),
+        hvd.callbacks.MetricAverageCallback(),
+    ]
+    epochs = 3 if inside else 1 + hvd.rank()  # who is outside has epochs of its own
+    history = model.fit(x, y, batch_size=8, epochs=epochs, verbose=0, callbacks=callbacks)
+    assert int(optimizer.iterations) == epochs * (2 if inside else rows // 8)
+    if inside:
+        first = np.concatenate([np.ravel(w) for w in model.get_weights()])
+        seen = trepak.allgather(first[None], process_set=LOWER).numpy()
+        assert all(row.tobytes() == seen[0].tobytes() for row in seen)
+        logs = np.array([history.history["mae"]])
+        logged = trepak.allgather(logs, process_set=LOWER).numpy()
+        np.testing.assert_array_equal(logged, np.broadcast_to(logged[0], logged.shape))
+
+
+@case
 def tape_over_watched_tensors() -> Any:
     """Sources may be plain tensors, which have no names and are new in every step."""
     for _ in range(3):

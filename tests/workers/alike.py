@@ -1,0 +1,557 @@
+"""What must be alike on all ranks: what differs is refused soon, naming it and the ranks."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from bad_input import fails
+from features import assert_same_on_all_ranks, some_data
+from harness import Case, add, case
+
+import trepak
+import trepak.keras as hvd
+
+OUT = Path(os.environ["OUT"])
+
+
+def on_first(one: Any, other: Any) -> Any:
+    """Returns one thing on rank 0, another on the rest."""
+    return one if hvd.rank() == 0 else other
+
+
+def network(optimizer: Any, seed: int = 0, layers: Any = None, **options: Any) -> Any:
+    keras.utils.set_random_seed(seed)
+    layers = layers or [keras.layers.Dense(8, "tanh"), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    model.compile(optimizer, loss="mse", **options)
+    return model
+
+
+def train(model: Any, *callbacks: Any, broadcast: bool = True, **options: Any) -> Any:
+    x, y = some_data(16, hvd.rank())
+    if broadcast:
+        callbacks = (hvd.callbacks.BroadcastGlobalVariablesCallback(0), *callbacks)
+    return model.fit(x, y, batch_size=8, verbose=0, callbacks=list(callbacks), **options)
+
+
+SGD, Adam = keras.optimizers.SGD, keras.optimizers.Adam
+schedules = keras.optimizers.schedules
+DIFFERENT: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any], str]] = {
+    "class": (lambda: on_first(Adam(), keras.optimizers.Adamax()), {}, {}, "class"),
+    "momentum": (lambda: SGD(0.1, momentum=on_first(0.5, 0.9)), {}, {}, "momentum"),
+    "clipnorm": (lambda: SGD(0.1, clipnorm=on_first(1.0, None)), {}, {}, "clipnorm"),
+    "weight_decay": (lambda: Adam(weight_decay=on_first(0.1, 0.2)), {}, {}, "weight_decay"),
+    "epsilon": (lambda: Adam(epsilon=on_first(1e-7, 1e-8)), {}, {}, "epsilon"),
+    "rate": (lambda: SGD(on_first(0.1, 0.2)), {}, {}, "learning_rate"),
+    "schedule": (
+        lambda: SGD(schedules.ExponentialDecay(0.1, on_first(10, 20), 0.5)),
+        {},
+        {},
+        "decay_steps",
+    ),
+    "passes": (SGD, {"backward_passes_per_step": 2}, {"backward_passes_per_step": 4}, "passes"),
+    "op": (SGD, {"op": hvd.Average}, {"op": hvd.Sum}, "op is Sum"),
+    "compression": (SGD, {}, {"compression": hvd.Compression.fp16}, "compression"),
+    "loss_scale": (
+        lambda: keras.optimizers.LossScaleOptimizer(SGD(), on_first(1024.0, 2048.0)),
+        {},
+        {},
+        "initial_scale",
+    ),
+    "scaled": (
+        lambda: on_first(SGD(), keras.optimizers.LossScaleOptimizer(SGD())),
+        {},
+        {},
+        "class",
+    ),
+    "sync": (SGD, {}, {"sync": trepak.RNA()}, "sync="),
+    "choices": (SGD, {"sync": trepak.RNA(choices=1)}, {"sync": trepak.RNA()}, "sync="),
+    "lookahead": (
+        SGD,
+        {"sync": trepak.ElasticBSP(lookahead=5)},
+        {"sync": trepak.ElasticBSP(lookahead=9)},
+        "lookahead=9",
+    ),
+    "slices": (
+        SGD,
+        {"transport": trepak.Geryon()},
+        {"transport": trepak.Geryon(slice_elements=4096)},
+        "slice_elements",
+    ),
+}
+
+
+def refused(name: str, in_fit: bool) -> Case:
+    """The same in `fit` and in the first step of a loop of one's own."""
+
+    def run() -> Any:
+        if hvd.size() == 1:
+            return None
+        make, first, others, word = DIFFERENT[name]
+        optimizer = hvd.DistributedOptimizer(make(), **on_first(first, others))
+        if in_fit:
+            model = network(optimizer, jit_compile=False)
+            return fails(ValueError, lambda: train(model), word, "rank 0", "rank")
+        variable = keras.Variable([1.0])
+        return fails(ValueError, lambda: optimizer.apply([tf.ones(1)], [variable]), word, "rank 0")
+
+    return Case(run)
+
+
+for name in DIFFERENT:
+    add(__name__, f"{name}_in_a_step", refused(name, False))
+for name in ("class", "clipnorm", "scaled", "sync", "slices"):
+    add(__name__, f"{name}_in_fit", refused(name, True))
+
+
+@case
+def rate_is_broadcast() -> Any:
+    model = network(hvd.DistributedOptimizer(SGD(on_first(0.1, 0.2))))
+    if hvd.size() > 1:
+        fails(ValueError, lambda: train(model, broadcast=False), "learning_rate", "rank 1")
+    train(model)
+    assert float(model.optimizer.learning_rate) == np.float32(0.1)
+    assert_same_on_all_ranks(model)
+
+
+def refused_in_fit(word: str, optimizer: Any, *callbacks: Any, **options: Any) -> Any:
+    """Returns what `fit` says where it must refuse; with one rank it trains."""
+    model = network(optimizer)
+    if hvd.size() == 1:
+        return train(model, *callbacks, **options) and None
+    return fails(
+        (ValueError, RuntimeError), lambda: train(model, *callbacks, **options), word, "rank"
+    )
+
+
+class AtEpochEnd(keras.callbacks.Callback):
+    """Does something to the model on one rank."""
+
+    def __init__(self, act: Callable[[Any], None], rank: int = 0) -> None:
+        super().__init__()
+        self.act, self.rank = act, rank
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if hvd.rank() == self.rank:
+            self.act(self.model)
+
+
+def every_way() -> list[Any]:
+    return [{}, {"transport": trepak.Geryon()}, {"sync": trepak.RNA()}, {"sync": trepak.SSP(3)}]
+
+
+@case
+def rate_changed_by_a_callback() -> Any:
+    def lower(model: Any) -> None:
+        model.optimizer.learning_rate = 0.01
+
+    return [
+        refused_in_fit(
+            "learning_rate", hvd.DistributedOptimizer(SGD(0.1), **way), AtEpochEnd(lower), epochs=2
+        )
+        for way in every_way()
+    ]
+
+
+@case
+def setting_changed_by_a_callback() -> Any:
+    def change(model: Any) -> None:
+        model.optimizer.momentum = 0.5
+
+    optimizer = hvd.DistributedOptimizer(SGD(0.1, momentum=0.9))
+    return refused_in_fit("momentum", optimizer, AtEpochEnd(change), epochs=2)
+
+
+@case
+def weights_set_on_one_rank() -> Any:
+    def change(model: Any) -> None:
+        model.layers[-1].bias.assign_add([0.1, 0.0, 0.0])
+
+    optimizer = hvd.DistributedOptimizer(Adam())
+    said = refused_in_fit("/bias", optimizer, AtEpochEnd(change), epochs=2)
+    assert hvd.size() == 1 or "1 of 14 variables" in said, said  # a weight, and none of Adam's
+
+
+@case
+def state_set_on_one_rank() -> Any:
+    def change(model: Any) -> None:
+        model.optimizer.variables[2].assign_add(tf.ones((6, 8)))
+
+    refused_in_fit("1 of 14", hvd.DistributedOptimizer(Adam()), AtEpochEnd(change), epochs=2)
+
+
+@case
+def frozen_weights_that_differ() -> Any:
+    frozen = keras.layers.Dense(6, kernel_initializer=keras.initializers.Constant(hvd.rank()))
+    frozen.trainable = False
+    model = network(hvd.DistributedOptimizer(SGD()), layers=[frozen, keras.layers.Dense(3)])
+    if hvd.size() > 1:
+        fails(ValueError, lambda: train(model, broadcast=False), "kernel", "rank 1")
+
+
+@case
+def first_weights_that_differ() -> Any:
+    model = network(hvd.DistributedOptimizer(SGD()), seed=hvd.rank())
+    if hvd.size() > 1:
+        fails(
+            ValueError,
+            lambda: train(model, broadcast=False),
+            "when training begins",
+            "rank 1",
+            "BroadcastGlobalVariablesCallback(0)",
+        )
+    train(model)
+    assert_same_on_all_ranks(model)
+
+
+@case
+def an_optimizer_that_copies_weights() -> Any:
+    """Its state is made of weights: it must be built before the broadcast, and broadcast too."""
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.ScheduleFreeAdamW(0.1))
+    model = network(optimizer, seed=hvd.rank())
+    optimizer.build(model.trainable_variables)
+    if hvd.size() > 1:
+        start = [np.asarray(w) for w in model.get_weights()]
+        trepak.broadcast_variables(model.weights, 0)
+        fails(ValueError, lambda: train(model, broadcast=False), "rank 1", "momentum")
+        model.set_weights(start)
+    train(model, epochs=2)
+    assert_same_on_all_ranks(model)
+
+
+@case
+def backups_that_are_restored_after_the_broadcast() -> Any:
+    if hvd.size() == 1:
+        return
+    folder = OUT / f"backup-{hvd.rank()}"
+
+    def backup() -> Any:
+        return keras.callbacks.BackupAndRestore(folder, delete_checkpoint=False)
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    model = network(hvd.DistributedOptimizer(SGD(0.1)))
+    try:
+        train(model, backup(), Interrupt(), epochs=4)
+    except KeyboardInterrupt:
+        pass
+    callbacks = [backup()] if hvd.rank() == 0 else []  # the other machine's disk is lost
+    model = network(hvd.DistributedOptimizer(SGD(0.1)))
+    fails(ValueError, lambda: train(model, *callbacks, epochs=4), "epochs to train", "rank 1")
+    model = network(hvd.DistributedOptimizer(SGD(0.1)))
+    assert len(train(model, backup(), epochs=4).history["loss"]) == 2
+    assert_same_on_all_ranks(model)
+
+
+@case
+def callbacks_that_serve_a_second_model() -> Any:
+    broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    for seed in (hvd.rank(), 7 + hvd.rank()):
+        model = network(hvd.DistributedOptimizer(Adam()), seed)
+        train(model, broadcast, broadcast=False)
+        assert_same_on_all_ranks(model)
+
+
+@case
+def every_few_steps() -> Any:
+    class Change(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 0 and hvd.rank() == 0:
+                self.model.layers[-1].bias.assign_add([0.1, 0.0, 0.0])
+
+    os.environ["TREPAK_COMPARE_STEPS"] = "1"
+    try:
+        optimizer = hvd.DistributedOptimizer(SGD(0.1))
+        said = refused_in_fit("bias", optimizer, Change())
+        assert hvd.size() == 1 or "after a step" in said, said
+    finally:
+        del os.environ["TREPAK_COMPARE_STEPS"]
+
+
+@case
+def rounding_is_no_difference() -> Any:
+    """What unlike processors round differently is warned of; what is more is refused."""
+    model = network(hvd.DistributedOptimizer(SGD(0.0)))
+    kernel = model.layers[0].kernel
+    epsilon = float(np.finfo("float32").eps)
+    kernel.assign(kernel * (1 + on_first(0, 4) * epsilon))
+    train(model, broadcast=False)
+    kernel.assign(kernel * (1 + on_first(0, 1e-2)))
+    if hvd.size() > 1:
+        fails(ValueError, lambda: train(model, broadcast=False), "kernel", "rank 1")
+
+
+@case
+def local_variables_are_left_out() -> Any:
+    model = network(Adam(0.1))
+    local = model.layers[-1]
+    model.compile(hvd.PartialDistributedOptimizer(Adam(0.1), local_layers=local), "mse")
+    local.bias.assign([hvd.rank()] * 3)
+    train(model, broadcast=False, epochs=2)
+    trepak.compare_ranks(model)
+
+
+@case
+def in_a_loop_of_ones_own() -> Any:
+    model = network(hvd.DistributedOptimizer(SGD(0.1)))
+    x, y = some_data(16, hvd.rank())
+    model.train_on_batch(x, y)
+    trepak.compare_ranks(model)
+    model.layers[0].bias.assign([float(hvd.rank())] * 8)
+    if hvd.size() > 1:
+        fails(ValueError, lambda: trepak.compare_ranks(model), "bias", "rank 1")
+
+
+@case
+def accumulated_gradients_are_each_ranks_own() -> Any:
+    inner = SGD(0.1, gradient_accumulation_steps=4)
+    model = network(hvd.DistributedOptimizer(inner))
+    train(model)  # two of four passes
+    assert_same_on_all_ranks(model)
+
+
+def adapted(layer: Any, first: Any, others: Any) -> Any:
+    layer.adapt(np.asarray(on_first(first, others)))
+    return layer
+
+
+def stateful_layers() -> dict[str, tuple[Any, Any]]:
+    layers = keras.layers
+    words = np.array([["a b"], ["c d"]] * 8, dtype=object)
+    numbers = np.arange(16.0).reshape(16, 1)
+    return {
+        "text": (
+            adapted(layers.TextVectorization(9, output_sequence_length=2), ["a b c"], ["c b a d"]),
+            words,
+        ),
+        "tf_idf": (
+            adapted(
+                layers.TextVectorization(9, output_mode="tf_idf", pad_to_max_tokens=True), ["a b", "a"], ["c", "b c a"]
+            ),
+            words,
+        ),
+        "string": (adapted(layers.StringLookup(), ["a b"], ["c d", "a b"]), words),
+        "integer": (adapted(layers.IntegerLookup(), [1, 2], [3, 1, 5]), numbers.astype("int64")),
+        "bins": (adapted(layers.Discretization(num_bins=3), numbers, numbers**2), numbers),
+        "mean": (adapted(layers.Normalization(), numbers, 3 * numbers), numbers),
+    }
+
+
+@case
+def state_outside_of_variables() -> Any:
+    """The broadcast gives all ranks the root's; without it, ranks that differ are refused."""
+    for name, (layer, x) in stateful_layers().items():
+        keras.utils.set_random_seed(hvd.rank())
+        dtype = "string" if x.dtype == object else x.dtype
+        x = tf.constant(x)
+        inner = [keras.Input((1,), dtype=dtype), layer]
+        if name == "bins":
+            inner.append(keras.layers.Reshape((1,)))
+        if name not in ("mean", "tf_idf"):
+            inner.append(keras.layers.Embedding(20, 4))
+        model = keras.Sequential([*inner, keras.layers.Flatten(), keras.layers.Dense(3)])
+        model.compile(hvd.DistributedOptimizer(SGD(0.1)), "mse")
+        fit = {"x": x, "y": np.ones((16, 3)), "batch_size": 8, "verbose": 0}
+        if hvd.size() > 1:
+            fails(ValueError, lambda m=model, f=fit: m.fit(**f), "rank 1")
+        expected = model.layers[0](x) if hvd.rank() == 0 else None
+        model.fit(**fit, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        if expected is not None:
+            np.testing.assert_array_equal(model.layers[0](x), expected, err_msg=name)
+        predicted = trepak.allgather(model.predict(x, verbose=0)[None]).numpy()
+        assert all(one.tobytes() == predicted[0].tobytes() for one in predicted), name
+
+
+@case
+def layers_that_were_traced_before() -> Any:
+    layer = adapted(keras.layers.StringLookup(), ["a", "b"], ["b", "a"])
+    layers = [layer, keras.layers.Embedding(5, 3), keras.layers.Flatten()]
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((1,), dtype="string"), *layers])
+    model.compile(hvd.DistributedOptimizer(SGD(0.1)), "mse")
+    x, y = tf.constant([["a"], ["b"]]), np.array([[1.0, 0, 0], [0, 1, 0]])
+    before = model.predict(x, verbose=0)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    model.fit(x, y, verbose=0, callbacks=callbacks)
+    assert not np.array_equal(model.predict(x, verbose=0), before)
+    trepak.compare_ranks(model)
+    seen = trepak.allgather(model.predict(x, verbose=0)[None]).numpy()
+    assert all(one.tobytes() == seen[0].tobytes() for one in seen)
+
+
+def passes_of(optimizer: Any) -> int:
+    """Returns after how many passes an optimizer applies a sum, found out by using it."""
+    variable = tf.Variable([0.0])
+    for passes in range(1, 9):
+        optimizer.apply([tf.constant([hvd.rank() + 1.0])], [variable])
+        if float(variable[0]):
+            mean = (hvd.size() + 1) / 2
+            np.testing.assert_allclose(variable, [-mean * passes])
+            return passes
+    raise AssertionError("nothing was applied")
+
+
+@case
+def copies_of_an_optimizer_stay_distributed() -> Any:
+    first = hvd.DistributedOptimizer(SGD(1.0), backward_passes_per_step=2)
+    assert passes_of(copy.deepcopy(first)) == 2
+    assert passes_of(type(first).from_config(first.get_config())) == 2
+    assert passes_of(first) == 2
+    scaled = hvd.DistributedOptimizer(
+        keras.optimizers.LossScaleOptimizer(SGD(1.0), 1.0), backward_passes_per_step=2
+    )
+    assert passes_of(copy.deepcopy(scaled)) == 2
+
+
+@case
+def copies_that_are_plain_are_refused() -> Any:
+    model = network(hvd.DistributedOptimizer(Adam(0.1)))
+    train(model)
+    cloned = keras.models.clone_model(model)
+    cloned.compile_from_config(model.get_compile_config())
+    for copied in (cloned, copy.deepcopy(model)):
+        if hvd.size() > 1:
+            words = ("not distributed", "DistributedOptimizer", "clone_model")
+            fails(ValueError, lambda c=copied: train(c), "rank 1", *words)
+        copied.compile(hvd.DistributedOptimizer(Adam(0.1)), "mse")
+        train(copied)
+        assert_same_on_all_ranks(copied)
+
+
+@case
+def wrapped_twice() -> Any:
+    optimizer = hvd.DistributedOptimizer(SGD(1.0), backward_passes_per_step=2)
+    assert hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2) is optimizer
+    fails(ValueError, lambda: hvd.DistributedOptimizer(optimizer), "already", "passes")
+    assert passes_of(optimizer) == 2
+
+
+@case
+def functions_whose_first_trace_does_not_reduce() -> Any:
+    """Whatever is made lazily must not belong to the function that is traced."""
+    ways: list[Any] = [
+        *every_way(),
+        {"backward_passes_per_step": 2},
+        {"sync": trepak.ADPSGD()},
+        {"sync": trepak.EagerSGD()},
+    ]
+    for way in ways:
+        variable = tf.Variable([0.0, 0.0])
+        optimizer = hvd.DistributedOptimizer(Adam(0.1), **way)
+
+        @tf.function
+        def step(reduce: bool, v: Any = variable, o: Any = optimizer) -> None:
+            if reduce:
+                o.apply([v + hvd.rank() + 1.0], [v])
+
+        for reduce in (False, True, True):
+            step(reduce)
+        optimizer.flush()
+        assert abs(float(variable[0])) > 1e-3, way
+        seen = trepak.allgather(variable.value()[None]).numpy()
+        np.testing.assert_array_equal(seen, np.broadcast_to(seen[0], seen.shape))
+
+    source = tf.Variable([1.0])
+
+    @tf.function
+    def gradient(reduce: bool) -> Any:
+        with tf.GradientTape() as tape:
+            loss = source * (hvd.rank() + 1.0)
+        tape = hvd.DistributedGradientTape(tape) if reduce else tape
+        return tape.gradient(loss, [source])[0]
+
+    gradient(False)
+    np.testing.assert_allclose(gradient(True), [(hvd.size() + 1) / 2])
+
+
+@case
+def a_schedule_counts_steps() -> Any:
+    schedule = schedules.ExponentialDecay(1.0, 1, 0.5)
+    v = tf.Variable([0.0])
+    optimizer = hvd.DistributedOptimizer(SGD(schedule), backward_passes_per_step=2)
+    for _ in range(6):
+        optimizer.apply([tf.constant([1.0])], [v])
+    np.testing.assert_allclose(v, [-2 * (1 + 0.5 + 0.25)])
+    assert (float(optimizer.learning_rate), int(optimizer.iterations)) == (0.125, 6)
+
+
+@case
+def xla_is_left_out_where_keras_decides() -> Any:
+    model = network(hvd.DistributedOptimizer(SGD(0.1)))
+    model._resolve_auto_jit_compile = lambda: True
+    model.compile(hvd.DistributedOptimizer(SGD(0.1)), "mse")
+    assert model.jit_compile is False
+    train(model)
+    assert_same_on_all_ranks(model)
+
+
+@case
+def data_of_epochs_that_end_early() -> Any:
+    """An epoch that ends with the shortest shard leaves each rank's data ready for the next one."""
+    x, y = some_data(64, hvd.rank())
+    taken: list[int] = []
+    ended: list[int] = []
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 4 + hvd.rank()
+
+        def __getitem__(self, index: int) -> Any:
+            taken.append(index)
+            return x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
+
+        def on_epoch_end(self) -> None:
+            ended.append(len(taken))
+
+    for workers in (1, 2):
+        taken.clear()
+        model = network(hvd.DistributedOptimizer(SGD(0.1)))
+        callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+        data = Batches(workers=workers)
+        history = model.fit(data, epochs=3, shuffle=False, verbose=0, callbacks=callbacks)
+        assert len(history.history["loss"]) == 3
+        assert int(model.optimizer.iterations) == 12
+        assert_same_on_all_ranks(model)
+    assert len(ended) >= 6
+
+
+@case
+def threads_take_turns() -> Any:
+    outcomes: list[str] = []
+
+    def work(seed: int) -> None:
+        try:
+            model = network(hvd.DistributedOptimizer(SGD(0.1)), seed)
+            train(model, broadcast=False, epochs=3)
+            outcomes.append("trained")
+        except Exception as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(0,)) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 2 and all(o == "trained" or "thread" in o for o in outcomes), outcomes
+
+
+@case
+def replicas_are_refused() -> Any:
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = network(hvd.DistributedOptimizer(SGD(0.1)))
+        variable = tf.Variable([1.0])
+        optimizer = hvd.DistributedOptimizer(SGD(0.1))
+        fails(ValueError, lambda: optimizer.apply([tf.ones(1)], [variable]), "a process per device")
+    if hvd.size() > 1:
+        fails(ValueError, lambda: train(model), "MirroredStrategy", "horovodrun")
