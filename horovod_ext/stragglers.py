@@ -17,11 +17,13 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
 
-# A rank is a straggler if the others wait for it this share of the time, and if it is the last one
-# in this share of the steps: ranks that are alike are last by turns.
+# Ranks are stragglers if the others wait for them this share of the time, and if they are the last
+# ones in this share of the steps: ranks that are alike are last by turns.
 LEAST_SHARE = 0.05
 LEAST_LAST = 0.6
 LEAST_STEPS = 20  # fewer say nothing
+_ABOVE_CHANCE = 0.3  # of the steps: by how much stragglers are last more often than ranks alike are
+_DEVIATIONS = 2.0  # standard ones, by which each of them is
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class StragglerTable:
         self._compute = np.zeros(n)
         self._waits = np.zeros((n, n))  # who waited, for whom: seconds
         self._last = np.zeros(n)
+        self._exchanged = 0.0  # seconds of reductions, for which all were there
         self._own_steps = np.zeros(n, int)  # of ranks at their own pace
         self._own_waits = np.zeros(n)
         self._rounds: list[RoundsOfRank] = []  # by rank
@@ -142,6 +145,7 @@ class StragglerTable:
         for rank in range(len(self._hosts)):
             self._waits[:, rank] += waited[:, last == rank].sum(axis=1)
         self._last += np.bincount(last, minlength=len(self._hosts))
+        self._exchanged += float(synchronize.min(axis=0).sum())
         self._compute += compute.sum(axis=1)
         self.steps += steps
         self.total_seconds += float((compute + synchronize).mean(axis=0).sum())
@@ -203,49 +207,56 @@ class StragglerTable:
             )
         return found
 
+    def waiting_share(self) -> float:
+        """Returns the share of the time in which ranks waited for others, the mean of all."""
+        waited = sum(report.waited_seconds for report in self.reports())
+        return _share(waited, len(self._hosts) * self.total_seconds)
+
+    def exchanging_share(self) -> float:
+        """Returns the share of the time in which no rank waited, and gradients were reduced."""
+        return _share(self._exchanged, self.total_seconds)
+
+    def caused_share(self, ranks: Sequence[int]) -> float:
+        """Returns the share of all waiting that was for one of these ranks."""
+        return _share(float(self._waits[:, list(ranks)].sum()), float(self._waits.sum()))
+
     def stragglers(self) -> list[RankReport]:
-        """Returns the ranks that made the others wait, the worst first."""
-        if self.steps < LEAST_STEPS or len(self._hosts) < 2:
+        """Returns the ranks that always made the others wait, the worst first.
+
+        They are at most half of all, each the last more often than chance alone would have it, and
+        at least half as often as the one that is it most often. One rank must have been the last in
+        `LEAST_LAST` of the steps, several together in `least_last` of them.
+        """
+        n = len(self._hosts)
+        if self.steps < LEAST_STEPS or n < 2:
             return []
-        found = [
-            report
-            for report in self.reports()
-            if report.delayed_seconds >= LEAST_SHARE * self.total_seconds
-            and report.last_share >= LEAST_LAST
-        ]
-        return sorted(found, key=lambda report: -report.delayed_seconds)
+        chance = 1 / n + _DEVIATIONS * float(np.sqrt((n - 1) / self.steps)) / n
+        often = sorted(self.reports(), key=lambda report: -report.last_share)
+        least = max(chance, often[0].last_share / 2)
+        often = [report for report in often if report.last_share >= least]
+        for count in range(min(len(often), n // 2), 0, -1):
+            found = often[:count]
+            last = sum(report.last_share for report in found)
+            delayed = sum(report.delayed_seconds for report in found)
+            if last >= least_last(count, n) and delayed >= LEAST_SHARE * self.total_seconds:
+                return sorted(found, key=lambda report: -report.delayed_seconds)
+        return []
+
+    def rounds_of(self, rank: int) -> RoundsOfRank | None:
+        """Returns what a rank has brought to rounds; None where each step is reduced over all."""
+        return self._rounds[rank] if self._rounds else None
 
     def verdict(self) -> str:
-        """Returns in words who made the others wait, or what ranks brought to the rounds."""
-        if any(rounds.exchanged_seconds for rounds in self._rounds):
-            reports = self.reports()
-            longest = max(reports, key=lambda report: report.waited_seconds)
-            error = max(report.prediction_error for report in reports)
-            foreseen = f" Ends of steps were foreseen to {error:.2g} of a step." if error else ""
-            times = sum(report.taken_out for report in reports)
-            if times:
-                foreseen += " Times that others went on without a rank, as it did not answer: "
-                foreseen += f"{times}."
-            met = f"The ranks met at {longest.rounds} barriers. " if longest.rounds else ""
-            return (
-                f"{met}Rank {longest.rank} on "
-                f"{longest.host} waited longest for others: {longest.waited_seconds:.3g} s of "
-                f"{self.total_seconds:.3g} s.{foreseen}"
-            )
-        if self._rounds:
-            least = max(self.reports(), key=lambda report: report.null_share)
-            if least.null_share == 0:
-                return "Every rank brought something to every round."
-            return (
-                f"Rank {least.rank} on {least.host} brought nothing to {least.null_share:.0%} of "
-                f"its {least.rounds} rounds, the most of all; on average "
-                f"{least.contributors:.3g} ranks brought something."
-            )
-        if self.steps < LEAST_STEPS:
-            return f"{self.steps} steps are too few to name a straggler."
-        named = [
-            f"rank {r.rank} on {r.host} made the others wait {r.delayed_seconds:.3g} s of "
-            f"{self.total_seconds:.3g} s; it was the last in {r.last_share:.0%} of the steps."
-            for r in self.stragglers()
-        ]
-        return " ".join(named) or "No rank made the others wait."
+        """Returns in words how much of the time was waiting, for whom, and which page may help."""
+        from trepak.horovod_ext.straggler_verdict import verdict_of  # which is about this class
+
+        return verdict_of(self)
+
+
+def least_last(count: int, n: int) -> float:
+    """Returns the share of the steps in which `count` stragglers of n ranks are the last ones."""
+    return max(LEAST_LAST, count / n + _ABOVE_CHANCE)
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, part / whole) if whole > 0 else 0.0

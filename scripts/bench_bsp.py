@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.status import Status
 
 from trepak.scripts.bench_report import Claim, Options, Report, Surroundings
+from trepak.scripts.entrance import console
 from trepak.scripts.launcher import JobError, Line, launch
 
 SUMMARY = "step time of fit against raw Horovod and MultiWorkerMirroredStrategy"
@@ -59,7 +59,7 @@ def measure(options: Options) -> Report:
         }
         module = "trepak.scripts.bench_bsp_worker"
         command = [sys.executable, "-m", module, *(w for pair in arguments.items() for w in pair)]
-        with Console(stderr=True).status("starting the processes") as status:
+        with console(stderr=True).status("starting the processes") as status:
             job = launch(
                 options.np,
                 command,

@@ -8,10 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from trepak.scripts import geryon_alternatives, geryon_order
 from trepak.scripts.bench_report import Options, Report, Surroundings
+from trepak.scripts.entrance import console
 from trepak.scripts.geryon_arms import (
     ALONE,
     ALTERNATIVES,
@@ -109,7 +108,7 @@ def measure(options: Options) -> Report:
     surroundings = Surroundings()
     cells = plan(options.quick)
     measured, others = [], []
-    with Console(stderr=True).status("") as status:
+    with console(stderr=True).status("") as status:
         try:
             status.update(geryon_order.ORDER)
             order = geryon_order.measure(_NAME, options.quick)

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from trepak.scripts.bench_report import Claim, Options, Report, Surroundings
+from trepak.scripts.entrance import console
 from trepak.scripts.idle_watch import IdleWatch
 from trepak.scripts.lab import state
 from trepak.scripts.lab.network import LabError
@@ -41,12 +40,12 @@ def measure(options: Options) -> Report:
         JobError: no lab can be made here, or the workers failed.
     """
     surroundings = Surroundings()
-    with Console(stderr=True).status("sending between the hosts of a lab"):
+    with console(stderr=True).status("sending between the hosts of a lab"):
         try:
             streams = [row for rate in _RATES for row in _streams(rate, options.quick)]
         except LabError as error:
             raise JobError(str(error)) from error
-    with Console(stderr=True).status(f"emulating {_WORKERS} accelerators"):
+    with console(stderr=True).status(f"emulating {_WORKERS} accelerators"):
         workers = _emulate(options.quick)
     environment = surroundings.environment(f"horovodrun -np {_WORKERS} --mpi")
     return summarize(streams, workers, environment)

@@ -18,7 +18,9 @@ from typing import Any, Literal
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from trepak.scripts.entrance import console as plain_console
 from trepak.scripts.idle_watch import LEAST_IDLE, IdleWatch
 
 _MOST_COLUMNS = 10  # of a table for people
@@ -205,8 +207,8 @@ def print_report(report: Report, console: Console, judged: bool) -> None:
     for header in columns:
         table.add_column(header, justify="right", no_wrap=True)
     for name, claim in report.claims.items():
-        verdict = "[green]met" if claim.met else "[bold red]missed"
-        cells = {
+        verdict = Text("met", "green") if claim.met else Text("missed", "bold red")
+        cells: dict[str, str | Text] = {
             "value": f"{_text(claim.value)} {claim.unit}",
             "target": _target(claim),
             "paper": _text(claim.paper),
@@ -270,7 +272,7 @@ def conclude(
         The exit code: 1 if a full run's claim misses its target, or if something was emulated on a
         CPU too busy to believe it; else 0.
     """
-    console = console or Console()
+    console = console or plain_console()
     print_report(report, console, judged=not options.quick)
     if json_path is not None:
         json_path.parent.mkdir(parents=True, exist_ok=True)

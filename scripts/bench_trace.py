@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from trepak.scripts.bench_report import Claim, Options, Report, Surroundings
+from trepak.scripts.entrance import console
 from trepak.scripts.launcher import JobError, launch
 
 SUMMARY = "step time of fit with a timeline against without"
@@ -36,7 +35,7 @@ def measure(options: Options) -> Report:
         output = Path(folder) / "outcomes.json"
         module = [sys.executable, "-m", "trepak.scripts.bench_trace_worker"]
         numbers = ["--rounds", str(rounds), "--turns", str(turns)]
-        with Console(stderr=True).status("training with and without a timeline"):
+        with console(stderr=True).status("training with and without a timeline"):
             job = launch(
                 options.np,
                 [*module, *numbers, "--output", str(output)],

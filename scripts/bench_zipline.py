@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from trepak.scripts.bench_report import Claim, Options, Report, Surroundings
 from trepak.scripts.elastic_bsp_paper import SEARCH_MICROSECONDS
+from trepak.scripts.entrance import console
 
 SUMMARY = "the time to find the next barrier: ZipLine, the paper's form of it, (Full)GridScan"
 
@@ -56,7 +56,7 @@ def measure(options: Options) -> Report:
     surroundings = Surroundings()
     sizes, trials = (_SIZES[:3], 3) if options.quick else (_SIZES, _TRIALS)
     measured = []
-    with Console(stderr=True).status("") as status:
+    with console(stderr=True).status("") as status:
         for size in sizes:
             status.update(f"{size[0]} workers, {size[1]} iterations ahead")
             measured.append((size, [_trial(*size, seed) for seed in range(trials)]))

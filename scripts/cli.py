@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -12,11 +13,14 @@ from types import ModuleType
 from typing import Any
 
 import trepak
+from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, value, whole_number
+from trepak.scripts.errors import InputError, check_writable
 from trepak.scripts.lab.commands import add_parser as add_lab_parser
 
 # A bench is a module of this package called bench_<name>, with SUMMARY (a line for --help),
 # measure(Options) -> Report and, where a picture helps, draw(Report, matplotlib Figure).
 _PREFIX = "bench_"
+_PICTURES = (".png", ".pdf", ".svg")
 
 
 def bench_names() -> list[str]:
@@ -31,18 +35,16 @@ def load_bench(name: str) -> ModuleType:
     """Returns the module of a bench.
 
     Raises:
-        ValueError: there is none of that name; the message lists those that exist.
+        InputError: there is none of that name; the message lists those that exist.
     """
     names = bench_names()
     if name not in names:
-        raise ValueError(f"there is no bench {name!r}; there are: {', '.join(names)}.")
+        raise InputError(f"there is no bench {name!r}; there are: {', '.join(names)}.")
     return importlib.import_module(f"{__package__}.{_PREFIX}{name}")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="trepak", description="Distributed training of Keras 3 models on Horovod."
-    )
+    parser = Parser(prog="trepak", description="Distributed training of Keras 3 models on Horovod.")
     parser.add_argument("--version", action="version", version=f"trepak {trepak.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     bench = commands.add_parser(
@@ -55,9 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_true", help="about a minute; judges nothing")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
     bench.add_argument(
-        "--png", type=Path, metavar="FILE", help="draw here (default: beside the JSON file)"
+        "--png",
+        type=value(_picture),
+        metavar="FILE",
+        help="draw here (default: beside the JSON file)",
     )
-    bench.add_argument("--np", type=int, default=2, metavar="N", help="processes (default: 2)")
+    np = whole_number(1, MOST_PROCESSES)
+    bench.add_argument("--np", type=np, default=2, metavar="N", help="processes (default: 2)")
     bench.add_argument(
         "--kept",
         type=Path,
@@ -93,32 +99,39 @@ def _parser() -> argparse.ArgumentParser:
     merge.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="(default: FOLDER/merged.json)"
     )
-    merge.add_argument("--steps", default=":", metavar="A:B", help="keep steps A to B - 1")
+    merge.add_argument(
+        "--steps", type=value(_steps), default=":", metavar="A:B", help="keep steps A to B - 1"
+    )
     merge.set_defaults(run=_merge)
     return parser
 
 
-def _bench(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from trepak.scripts.bench_report import Options, conclude
-    from trepak.scripts.launcher import JobError
+def _picture(text: str) -> Path:
+    if Path(text).suffix not in _PICTURES:
+        raise ValueError(f"{text!r} must end with {', '.join(_PICTURES)}.")
+    return Path(text)
 
-    if options.np < 1:
-        parser.error("--np must be at least 1.")
-    try:
-        bench = load_bench(options.name)
-        if options.kept and not options.kept.is_dir():
-            raise FileNotFoundError(f"--kept: there is no folder {options.kept}.")
-        if options.kept and not getattr(bench, "KEEPS", False):
-            raise ValueError(f"the bench {options.name} keeps no trainings: leave --kept out.")
-        chosen = Options(np=options.np, quick=options.quick, kept=options.kept)
-        report = bench.measure(chosen)
-    except (ValueError, FileNotFoundError) as error:
-        parser.error(str(error))
-    except JobError as error:
-        print(f"trepak: the bench {options.name} failed.\n{error}", file=sys.stderr)
-        return 1
-    status = conclude(report, chosen, options.json)
+
+def _steps(text: str) -> tuple[int, int | None]:
+    from trepak.ops.timeline import parse_steps
+
+    return parse_steps(text)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from trepak.scripts.bench_report import Options, conclude
+
+    bench = load_bench(options.name)
+    if options.kept and not options.kept.is_dir():
+        raise InputError(f"--kept: there is no folder {options.kept}.")
+    if options.kept and not getattr(bench, "KEEPS", False):
+        raise InputError(f"the bench {options.name} keeps no trainings: leave --kept out.")
     png = options.png or (options.json and options.json.with_suffix(".png"))
+    for path in (options.json, png):
+        check_writable(path)
+    chosen = Options(np=options.np, quick=options.quick, kept=options.kept)
+    report = bench.measure(chosen)
+    status = conclude(report, chosen, options.json)
     if png and hasattr(bench, "draw"):
         print(f"PNG: {_draw(bench, report, png)}")
     return status
@@ -134,28 +147,24 @@ def _draw(bench: ModuleType, report: Any, path: Path) -> Path:
     return path
 
 
-def _doctor(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def _doctor(options: argparse.Namespace) -> int:
     from trepak.scripts.doctor import examine
 
     return examine()
 
 
-def _merge(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    from trepak.ops.timeline import parse_steps
+def _merge(options: argparse.Namespace) -> int:
     from trepak.scripts import trace
 
     output = options.output or options.folder / "merged.json"
-    try:
-        traces = trace.merge(options.folder, output, parse_steps(options.steps))
-    except ValueError as error:
-        parser.error(str(error))
+    traces = trace.merge(options.folder, output, options.steps)
     steps = len(traces[0].endings())
     print(f"Merged {len(traces)} ranks, {steps} steps: {output}")
     print("Open it at https://ui.perfetto.dev or chrome://tracing.")
     return 0
 
 
-def _top(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def _top(options: argparse.Namespace) -> int:
     from trepak.scripts.top import show
 
     return show(options.address, options.once)
@@ -163,12 +172,16 @@ def _top(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
+    return run_command(functools.partial(_main, arguments))
+
+
+def _main(arguments: list[str] | None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
         return 0
-    status: int = options.run(options, parser)
+    status: int = options.run(options)
     return status
 
 

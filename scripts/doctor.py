@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import trepak
+from trepak.scripts.entrance import console as plain_console
+from trepak.scripts.errors import printable
 
 
 def examine(console: Console | None = None) -> int:
@@ -22,7 +25,7 @@ def examine(console: Console | None = None) -> int:
     Returns:
         The exit code: 1 if something that trepak needs is missing or wrong, else 0.
     """
-    console = console or Console()
+    console = console or plain_console()
     healthy = True
     table = Table(
         title="installation", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
@@ -39,7 +42,7 @@ def examine(console: Console | None = None) -> int:
     ):
         found, well = _ask(find)
         healthy &= well
-        table.add_row(name, found if well else f"[bold red]{found}")
+        table.add_row(name, Text(found, style="" if well else "bold red"))
     console.print(table)
     try:
         console.print(_knobs())
@@ -47,7 +50,7 @@ def examine(console: Console | None = None) -> int:
         return 1  # the table above says why
     for problem in _wrong_settings():
         healthy = False
-        console.print(problem, style="bold red", soft_wrap=True)
+        console.print(printable(problem), style="bold red", soft_wrap=True)
     return 0 if healthy else 1
 
 
@@ -112,7 +115,8 @@ def _knobs() -> Table:
         table.add_column(header)
     for knob in KNOBS:
         is_set = value(knob.name) != knob.default
-        table.add_row(knob.name, value(knob.name) + (" *" if is_set else ""), knob.meaning)
+        found = printable(value(knob.name)) + (" *" if is_set else "")
+        table.add_row(knob.name, found, knob.meaning)
     table.caption = "* differs from the default"
     return table
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
+import functools
 import sys
 
+from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, whole_number
 from trepak.scripts.launcher import launch
 
 _TRAINING = "trepak.scripts.train_digits"
@@ -12,17 +13,20 @@ _TRAINING = "trepak.scripts.train_digits"
 
 def main(arguments: list[str] | None = None) -> int:
     """Launches the training and returns its exit code."""
-    parser = argparse.ArgumentParser(
+    return run_command(functools.partial(_main, arguments))
+
+
+def _main(arguments: list[str] | None) -> int:
+    parser = Parser(
         prog="launch_digits",
         description=(__doc__ or "").split("\n")[0],
         epilog="All other options go to the training: --epochs, --batch-size, --output, --seed.",
         allow_abbrev=False,
     )
-    parser.add_argument("-np", type=int, default=2, help="number of processes (default: 2)")
+    np = whole_number(1, MOST_PROCESSES)
+    parser.add_argument("-np", type=np, default=2, help="number of processes (default: 2)")
     parser.add_argument("--gloo", action="store_true", help="communicate with Gloo, not MPI")
     options, training = parser.parse_known_args(arguments)
-    if options.np < 1:
-        parser.error("-np must be at least 1.")
     shown = " ".join(["horovodrun", "-np", str(options.np), "python", "-m", _TRAINING, *training])
     print(f"$ {shown}", flush=True)
     command = [sys.executable, "-m", _TRAINING, *training]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trepak.ops.loader import mpi_yield_path
+from trepak.scripts.errors import UserError
 from trepak.scripts.light_import import light_import
 
 # One thread each, so that processes that share a machine do not fight for its cores; and MPI
@@ -71,8 +72,10 @@ class Outcome:
         return "\n".join(map(str, self.lines))
 
 
-class JobError(RuntimeError):
+class JobError(UserError):
     """A job failed, or was stopped because it took too long; the message ends with its output."""
+
+    with_output = True
 
 
 def is_noise(text: str) -> bool:
@@ -297,10 +300,11 @@ def _sigterm_raises() -> Iterator[None]:
 
 def _stop(job: subprocess.Popen[str], readers: Sequence[threading.Thread]) -> None:
     """Ends a job: horovodrun, or the shell and the mpirun that it has become, end the workers."""
-    os.killpg(job.pid, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.killpg(job.pid, signal.SIGTERM)
     try:
         job.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C is impatient
         os.killpg(job.pid, signal.SIGKILL)
         job.wait()
     _join(readers)  # the last worker to go closes the pipes

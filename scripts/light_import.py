@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -30,5 +31,6 @@ def light_import(name: str) -> ModuleType:
     if spec is None or spec.loader is None or not path.exists():
         raise ModuleNotFoundError(f"there is no module {name}.", name=name)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look for it
     spec.loader.exec_module(module)
     return module

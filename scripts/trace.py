@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trepak.scripts.errors import InputError, check_regular, reading
+
 _WAITING_TRACK = 3
 _STEPS_TRACK = 0
 _ROUNDS_TRACK = 4  # and further ones, for further optimizers
+_OF_STEPS = ("compute", "synchronize", "hand over")
+_OF_ROUND = ("run", "group", "round")  # makes a round the same one on several ranks
+_WANTED = "a timeline of trepak"
+_REMEDY = "Is the folder the one that TREPAK_TIMELINE named?"
+_LONGEST_LINE = 1 << 20  # bytes; a line is an event
 
 
 @dataclass
@@ -43,9 +51,11 @@ class RankTrace:
     def rounds(self) -> dict[tuple[int, ...], dict[str, Any]]:
         """Returns RNA's rounds, by what makes a round the same one on several ranks."""
         return {
-            (event["tid"], *(event["args"][key] for key in ("run", "group", "round"))): event
+            (event["tid"], *(event["args"][key] for key in _OF_ROUND)): event
             for event in self.events
-            if event["ph"] == "X" and event["tid"] >= _ROUNDS_TRACK and "round" in event["args"]
+            if event["ph"] == "X"
+            and event["tid"] >= _ROUNDS_TRACK
+            and "round" in event.get("args", {})
         }
 
 
@@ -53,26 +63,69 @@ def read(file: Path) -> RankTrace:
     """Reads a rank's file, also one whose process was killed while it wrote.
 
     Raises:
-        ValueError: it is no timeline of trepak.
+        InputError: it is no timeline of trepak, or too long.
+        OSError: it cannot be read.
     """
-    lines = file.read_text().splitlines()
+    check_regular(file)
     events = []
-    for number, line in enumerate(lines):
-        text = line.strip().rstrip(",")
-        if text in ("[", "]", ""):
-            continue
-        try:
-            events.append(json.loads(text))
-        except ValueError as error:
-            if number == len(lines) - 1:
-                break  # cut off
-            raise ValueError(f"{file}, line {number + 1}: {error}") from error
-    about = None
-    if all(isinstance(event, dict) for event in events):
-        about = next((e["args"] for e in events if e.get("name") == "trepak"), None)
+    with file.open("rb") as lines, reading(file, _WANTED, _REMEDY):
+        cut_off: tuple[int, ValueError] | None = None
+        for number, line in enumerate(iter(lambda: lines.readline(_LONGEST_LINE), b""), start=1):
+            if cut_off:
+                raise ValueError(f"line {cut_off[0]}: {cut_off[1]}") from cut_off[1]
+            text = line.strip().rstrip(b",")
+            if text in (b"[", b"]", b""):
+                continue
+            try:
+                events.append(_checked(json.loads(text.decode())))
+            except ValueError as error:
+                cut_off = number, error  # unless more follows
+        return RankTrace(*_about(events), events)
+
+
+def _about(events: list[dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    """Returns whose the events are, and what that rank said of itself."""
+    about = next((event["args"] for event in events if event["name"] == "trepak"), None)
     if about is None:
-        raise ValueError(f"{file} is not a timeline of trepak.")
-    return RankTrace(about["rank"], about, events)
+        raise ValueError("it does not say whose it is")
+    for key in ("rank", "size"):
+        _check_whole(about, key)
+    if not isinstance(about["clock"], str):
+        raise TypeError("its clock has no name")
+    if "monotonic" in about:
+        _check_finite(about, "started", "monotonic")
+    return about["rank"], about
+
+
+def _checked(event: Any) -> dict[str, Any]:
+    """Returns an event if it has what a merge asks for; raises what `reading` expects."""
+    found: dict[str, Any] = event
+    args = found.get("args", {})
+    if not (isinstance(found["name"], str) and isinstance(args, dict)):
+        raise TypeError("an event has no name")
+    if found["ph"] == "X":
+        _check_finite(found, "ts", "dur")
+        _check_whole(found, "pid")
+        _check_whole(found, "tid")
+        if found["tid"] == _STEPS_TRACK and found["name"] in _OF_STEPS:
+            _check_whole(args, "step")
+        if found["tid"] >= _ROUNDS_TRACK and "round" in args:
+            for key in _OF_ROUND:
+                _check_whole(args, key)
+    elif "ts" in found:
+        raise ValueError("an event that is no span has a time")
+    return found
+
+
+def _check_whole(values: Mapping[str, Any], key: str) -> None:
+    if not isinstance(values[key], int):
+        raise TypeError(f"{key!r} is not a whole number")
+
+
+def _check_finite(values: Mapping[str, Any], *keys: str) -> None:
+    for key in keys:
+        if not math.isfinite(values[key]):
+            raise ValueError(f"{key!r} is not a finite number")
 
 
 def offsets(traces: list[RankTrace]) -> dict[int, float]:
@@ -83,7 +136,7 @@ def offsets(traces: list[RankTrace]) -> dict[int, float]:
     have neither in common are aligned by their machines' time of day.
 
     Raises:
-        ValueError: two ranks have none of these in common.
+        InputError: two ranks have none of these in common.
     """
     first = traces[0]
     found = {}
@@ -98,7 +151,7 @@ def offsets(traces: list[RankTrace]) -> dict[int, float]:
         elif "monotonic" in first.about and "monotonic" in trace.about:
             found[trace.rank] = _time_of_day(trace) - _time_of_day(first)
         else:
-            raise ValueError(
+            raise InputError(
                 f"ranks {first.rank} and {trace.rank} ran on different machines and have no step "
                 "in common, so that their clocks cannot be compared."
             )
@@ -157,15 +210,21 @@ def merge(folder: Path, output: Path, steps: tuple[int, int | None] = (0, None))
         What was read, in rank order.
 
     Raises:
-        ValueError: the folder has no timelines, or they cannot be put on a common clock.
+        InputError: the folder has no timelines, or they cannot be put on a common clock; or
+            the output is one of them.
+        OSError: a file cannot be read or written.
     """
     files = sorted(folder.glob("rank-*.json"))
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}. {_REMEDY}")
     if not files:
-        raise ValueError(f"{folder} holds no timelines (rank-0.json and so on).")
+        raise InputError(f"{folder} holds no timelines (rank-0.json and so on).")
+    if output.resolve() in [file.resolve() for file in files]:
+        raise InputError(f"{output} is one of the timelines: choose another --output.")
     traces = sorted((read(file) for file in files), key=lambda trace: trace.rank)
     if any(trace.about["size"] != len(traces) for trace in traces):
         sizes = ", ".join(f"rank {t.rank} of {t.about['size']}" for t in traces)
-        raise ValueError(
+        raise InputError(
             f"{folder} holds files of several jobs, or not all of one: {sizes}. Give each job a "
             "folder of its own."
         )

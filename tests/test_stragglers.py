@@ -18,6 +18,7 @@ from test_lab import needs_lab, trepak
 
 from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
 from trepak.scripts import top
+from trepak.scripts.errors import UserError
 from trepak.scripts.lab import state
 from trepak.scripts.lab.topology import Lab, parse_rate
 
@@ -169,6 +170,6 @@ def test_top_forgets_jobs_that_were_killed(tmp_path: Path) -> None:
     assert not (tmp_path / "2.json").exists()
 
 
-def test_top_says_when_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert top.show("127.0.0.1:9", once=True) == 1
-    assert "trepak top: 127.0.0.1:9: " in capsys.readouterr().out
+def test_top_says_when_nobody_answers() -> None:
+    with pytest.raises(UserError, match="no job answers at 127.0.0.1:9: .*refused.* port="):
+        top.show("127.0.0.1:9", once=True)

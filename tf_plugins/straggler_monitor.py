@@ -16,7 +16,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
 from trepak.ops.step_probe import StepTimes, take_step_times
-from trepak.tf_plugins import straggler_sinks
+from trepak.tf_plugins import straggler_sinks, straggler_tables
 from trepak.tf_plugins.distributed_optimizer import flush, paces
 
 
@@ -37,24 +37,33 @@ class StragglerMonitor(keras.callbacks.Callback):
         log_dir: str | Path | None = None,
         port: int | None = None,
         verbose: int = 1,
+        address: str | None = None,
     ) -> None:
         """Makes the callback.
 
         Args:
             every: batches between two exchanges; one more is made at the end of each epoch.
             log_dir: writes scalars for TensorBoard there, on rank 0.
-            port: serves metrics for Prometheus there, on rank 0.
+            port: serves metrics for Prometheus there, on rank 0; 1 to 65535.
             verbose: 1 prints a table at the end of the training, on rank 0; 0 prints nothing.
+            address: at which rank 0 serves them: a name or an IP address of its machine. By default
+                127.0.0.1, which only that machine reaches; "0.0.0.0" (IPv4) and "::" (both) are
+                all of its addresses. Whoever reaches the port can read the metrics.
 
         Raises:
-            ValueError: `every` is less than 1.
+            ValueError: `every` or `port` is out of bounds, or there is an `address` and no `port`.
         """
         super().__init__()
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}.")
+        if port is not None and not 1 <= port <= 65535:
+            raise ValueError(f"port must be from 1 to 65535, got {port}.")
+        if address is not None and (port is None or not address):
+            raise ValueError(f"address={address!r} needs a port= and a name or an IP address.")
         self._every = every
         self._log_dir = log_dir
         self._port = port
+        self._address = straggler_sinks.LOCAL if address is None else address
         self._verbose = verbose
         self._batches = 0  # of this epoch, when the ranks last exchanged
         self._began = 0.0
@@ -83,7 +92,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         problem = ""
         if basics.rank() == 0:
             try:
-                self._sinks = straggler_sinks.open_sinks(self._log_dir, self._port)
+                self._sinks = straggler_sinks.open_sinks(self._log_dir, self._port, self._address)
             except (OSError, tf.errors.OpError) as error:
                 problem = str(error)
         for told in exchange.gather(problem, "sinks"):
@@ -115,7 +124,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._close_sinks()
         atexit.unregister(self._close_sinks)
         if basics.rank() == 0 and self._verbose:
-            straggler_sinks.print_table(self.table)
+            straggler_tables.print_table(self.table)
 
     def _exchange(self) -> None:
         # What came before the first step was start-up, or another fit: it has no begin here.

@@ -1,4 +1,4 @@
-"""Where a StragglerMonitor's findings go: a table, `trepak top`, TensorBoard, Prometheus."""
+"""Where a StragglerMonitor's findings go: `trepak top`, TensorBoard, Prometheus."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-
-from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:  # `trepak top` uses this module without TensorFlow
     from trepak.horovod_ext.stragglers import StragglerTable
@@ -37,7 +34,7 @@ FIGURES = {
     "taken_out": "How often a rank did not answer, and others went on without it; of rank 0.",
 }
 PREFIX = "trepak_"
-LEAST_SHOWN = 0.05  # share of the time; a rank that others waited for longer is shown in red
+LOCAL = "127.0.0.1"
 
 
 class Sink(Protocol):
@@ -50,112 +47,23 @@ class Sink(Protocol):
         """Ends it, at the end of the training."""
 
 
-def open_sinks(log_dir: str | Path | None, port: int | None) -> list[Sink]:
+def open_sinks(log_dir: str | Path | None, port: int | None, address: str = LOCAL) -> list[Sink]:
     """Returns the sinks of rank 0: `trepak top` always, the others where asked for.
 
     Args:
         log_dir: of TensorBoard; None for none.
         port: at which Prometheus asks; None for none.
+        address: of this machine, at which it asks: a name, an IPv4 or an IPv6 address.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is taken, or the machine does not have the address.
     """
     sinks: list[Sink] = [StatusFile()]
     if port is not None:
-        sinks.append(PrometheusServer(port))
+        sinks.append(PrometheusServer(port, address))
     if log_dir is not None:
         sinks.append(TensorBoardWriter(log_dir))
     return sinks
-
-
-def table_of(ranks: Sequence[Mapping[str, Any]], title: str, seconds: float) -> Table:
-    """Returns ranks as a table for a terminal, in red those that others waited for.
-
-    Args:
-        ranks: `RankReport`s as dictionaries; "waited_for" may be missing.
-        title: what stands above.
-        seconds: what all steps took.
-    """
-    if any(rank.get("exchanged_seconds") for rank in ranks):
-        return _table_of_barriers(ranks, title)
-    if any(rank.get("rounds") for rank in ranks):
-        return _table_of_rounds(ranks, title)
-    table = Table(title=title, title_justify="left")
-    for header in ("rank", "host", "computed", "waited", "for rank", "made others wait", "last in"):
-        table.add_column(header, justify="left" if header == "host" else "right")
-    for rank in ranks:
-        waited_for = rank.get("waited_for")
-        table.add_row(
-            str(rank["rank"]),
-            rank["host"],
-            f"{rank['compute_seconds']:.3g} s",
-            f"{rank['waited_seconds']:.3g} s",
-            "" if waited_for is None else str(waited_for),
-            f"{rank['delayed_seconds']:.3g} s",
-            f"{rank['last_share']:.0%}",
-            style="bold red" if rank["delayed_seconds"] > LEAST_SHOWN * seconds else None,
-        )
-    return table
-
-
-def _table_of_barriers(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    headers = ("rank", "host", "steps", "computed", "waited", "exchanged", "barriers")
-    left_out = _left_out(ranks)
-    for header in (*headers, *left_out):
-        table.add_column(header, justify="left" if header == "host" else "right")
-    for rank in ranks:
-        table.add_row(
-            str(rank["rank"]),
-            rank["host"],
-            str(rank.get("steps", "")),
-            f"{rank['compute_seconds']:.3g} s",
-            f"{rank['waited_seconds']:.3g} s",
-            f"{rank['exchanged_seconds']:.3g} s",
-            f"{rank['rounds']:.0f}",
-            *(f"{rank['not_finite']:.0f}" for _ in left_out),
-        )
-    return table
-
-
-def _table_of_rounds(ranks: Sequence[Mapping[str, Any]], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    headers = ("rank", "host", "steps", "computed", "waited", "rounds", "ranks in one", "null")
-    left_out = _left_out(ranks)
-    for header in (*headers, "staleness", "dropped", *left_out):
-        table.add_column(header, justify="left" if header == "host" else "right")
-    for rank in ranks:
-        table.add_row(
-            str(rank["rank"]),
-            rank["host"],
-            str(rank.get("steps", "")),
-            f"{rank['compute_seconds']:.3g} s",
-            f"{rank['waited_seconds']:.3g} s",
-            f"{rank['rounds']:.0f}",
-            f"{rank['contributors']:.3g}",
-            f"{rank['null_share']:.0%}",
-            f"{rank['staleness']:.2g}",
-            f"{rank['dropped']:.0f}",
-            *(f"{rank['not_finite']:.0f}" for _ in left_out),
-        )
-    return table
-
-
-def _left_out(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the header of gradients that were not finite, if there were any."""
-    return ["not finite"] if any(rank.get("not_finite") for rank in ranks) else []
-
-
-def print_table(straggler_table: StragglerTable) -> None:
-    """Prints the table and the verdict."""
-    # Under a launcher the terminal is not the user's, and colors would be mixed with rank tags.
-    launched = any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "HOROVOD_RANK"))
-    console = Console(force_terminal=False if launched else None)
-    seconds = straggler_table.total_seconds
-    title = f"{straggler_table.steps} steps in {seconds:.3g} s"
-    ranks = [dataclasses.asdict(report) for report in straggler_table.reports()]
-    console.print(table_of(ranks, title, seconds))
-    console.print(straggler_table.verdict(), highlight=False, soft_wrap=True)
 
 
 def status_folder() -> Path:
@@ -222,13 +130,13 @@ def own_folder(folder: Path) -> Path:
 
 
 class PrometheusServer:
-    """Answers Prometheus' requests."""
+    """Answers Prometheus' requests, whoever asks: hence at this machine's own address."""
 
-    def __init__(self, port: int) -> None:
-        """Starts to listen.
+    def __init__(self, port: int, address: str = LOCAL) -> None:
+        """Starts to listen, at this address only.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is taken, or the machine does not have the address.
         """
         from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
@@ -241,12 +149,12 @@ class PrometheusServer:
         self._steps = Gauge(f"{PREFIX}steps", "Steps so far.", registry=registry)
         self._seconds = Gauge(f"{PREFIX}seconds", "Time of those steps.", registry=registry)
         try:
-            self._server, self._thread = start_http_server(port, registry=registry)
+            self._server, self._thread = start_http_server(port, address, registry=registry)
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"StragglerMonitor cannot serve metrics at port {port}: {error.strerror}. Choose "
-                "another port.",
+                f"StragglerMonitor cannot serve metrics at address {address!r}, port {port}: "
+                f"{error.strerror}. Choose another port=, or an address= of this machine.",
             ) from error
 
     def write(self, table: StragglerTable) -> None:

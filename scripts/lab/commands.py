@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
+
+from trepak.scripts.entrance import MOST_PROCESSES, console, seconds, value, whole_number
+from trepak.scripts.errors import InputError, check_writable
+from trepak.scripts.lab.topology import (
+    MAX_HOSTS,
+    MAX_PRIORITIES,
+    PACKETS,
+    check_name,
+    parse_rate,
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -18,16 +29,30 @@ def add_parser(commands: Any) -> None:
     )
     actions = lab.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     up = actions.add_parser("up", help="make a lab, or find it as it was made")
-    up.add_argument("-n", "--hosts", type=int, default=4, metavar="N", help="(default: 4)")
     up.add_argument(
-        "--rate", default="1gbit", help="of each link, in either direction (default: 1gbit)"
+        "-n",
+        "--hosts",
+        type=whole_number(1, MAX_HOSTS),
+        default=4,
+        metavar="N",
+        help="(default: 4)",
     )
     up.add_argument(
-        "--priorities", type=int, default=2, metavar="N", help="classes at each port (default: 2)"
+        "--rate",
+        type=value(parse_rate),
+        default="1gbit",
+        help="of each link, in either direction (default: 1gbit)",
+    )
+    up.add_argument(
+        "--priorities",
+        type=whole_number(1, MAX_PRIORITIES),
+        default=2,
+        metavar="N",
+        help="classes at each port (default: 2)",
     )
     up.add_argument(
         "--packet",
-        type=int,
+        type=whole_number(PACKETS[0], PACKETS[-1]),
         default=0,
         metavar="BYTES",
         help="of the largest packet; larger ones cost less CPU and delay urgent ones longer "
@@ -44,12 +69,19 @@ def add_parser(commands: Any) -> None:
     )
     _add_run_arguments(run)
     for action, function in ((up, _up), (down, _down), (status, _status), (run, _run)):
-        action.add_argument("--name", default="lab", help="which lab (default: lab)")
-        action.set_defaults(run=_explained(function))
+        action.add_argument(
+            "--name", type=value(_name), default="lab", help="which lab (default: lab)"
+        )
+        action.set_defaults(run=function)
 
 
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:
-    run.add_argument("-np", type=int, metavar="N", help="ranks (default: one per host)")
+    run.add_argument(
+        "-np",
+        type=whole_number(1, MOST_PROCESSES),
+        metavar="N",
+        help="ranks (default: one per host)",
+    )
     run.add_argument("--gloo", action="store_true", help="communicate with Gloo, not with MPI")
     uneven = run.add_argument_group("unevenness; each may be given several times")
     for option, form, meaning in (
@@ -64,42 +96,24 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         ("--kill", "w1@step:30", "kill a host's ranks at the end of a step, counted from 0"),
     ):
         uneven.add_argument(option, action="append", default=[], metavar=form, help=meaning)
-    uneven.add_argument("--seed", type=int, default=0, help="of the delays (default: 0)")
-    run.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the job after that")
+    uneven.add_argument(
+        "--seed", type=whole_number(0, 2**31 - 1), default=0, help="of the delays (default: 0)"
+    )
+    run.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop the job after that")
     run.add_argument("--json", type=Path, metavar="FILE", help="write conditions and traffic here")
     run.add_argument("command_line", nargs=argparse.REMAINDER, metavar="-- COMMAND")
 
 
-def _explained(run: Any) -> Any:
-    """Shows what a lab can't do as one message."""
-
-    def explained(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-        from trepak.scripts.lab.network import LabError
-        from trepak.scripts.launcher import JobError
-
-        try:
-            status: int = run(options)
-            return status
-        except ValueError as error:
-            print(f"trepak lab: {error}", file=sys.stderr)
-            return 2
-        except (LabError, JobError, OSError) as error:
-            print(f"trepak lab: {error}", file=sys.stderr)
-            return 1
-
-    return explained
+def _name(text: str) -> str:
+    check_name(text)
+    return text
 
 
 def _up(options: argparse.Namespace) -> int:
     from trepak.scripts.lab import state
-    from trepak.scripts.lab.topology import parse_rate
 
     lab, new = state.up(
-        options.name,
-        options.hosts,
-        parse_rate(options.rate),
-        options.priorities,
-        options.packet,
+        options.name, options.hosts, options.rate, options.priorities, options.packet
     )
     print(f"The lab {lab.name} is up{'' if new else ' already'}: {state.describe(lab)}.")
     return 0
@@ -118,7 +132,6 @@ def _down(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.table import Table
 
     from trepak.scripts.lab import network, state
@@ -128,7 +141,7 @@ def _status(options: argparse.Namespace) -> int:
     if not labs:
         print("No lab is up. `trepak lab up -n 4 --rate 1gbit` makes one.")
         return 0
-    console = Console()
+    terminal = console()
     for lab in labs:
         running = list(network.processes(lab).values())
         table = Table(title=f"{lab.name}: {state.describe(lab)}", title_justify="left")
@@ -144,7 +157,7 @@ def _status(options: argparse.Namespace) -> int:
                 " / ".join(f"{n:,}" for n in traffic[host].sent),
                 " / ".join(f"{n:,}" for n in traffic[host].received),
             )
-        console.print(table)
+        terminal.print(table)
     return 0
 
 
@@ -155,15 +168,18 @@ def _run(options: argparse.Namespace) -> int:
     network.check_root()
     lab = state.read(options.name)
     if lab is None:
-        raise ValueError(
+        raise InputError(
             f"no lab {options.name} is up. `trepak lab up -n 4 --rate 1gbit` makes one."
         )
     command = options.command_line[options.command_line[:1] == ["--"] :]
     if not command:
-        raise ValueError("what shall run? `trepak lab run [OPTIONS] -- python train.py`.")
+        raise InputError("what shall run? `trepak lab run [OPTIONS] -- python train.py`.")
+    if shutil.which(command[0]) is None:
+        raise InputError(
+            f"there is no program {command[0]!r}: `trepak lab run -- python train.py`."
+        )
+    check_writable(options.json)
     np = lab.hosts if options.np is None else options.np
-    if np < 1:
-        raise ValueError("-np must be at least 1.")
     uneven = unevenness.read(lab, options)
     planned = job.Job(command, np, options.gloo, uneven.variables(lab), uneven.links)
     surroundings = Surroundings()

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trepak.scripts.errors import UserError
 from trepak.scripts.lab.topology import HEAD, SWITCH, Lab
 
 _HOSTS_FILES = Path("/etc/netns")  # `ip netns exec` mounts what lies here over /etc
@@ -39,7 +40,7 @@ _SETTINGS = {
 }
 
 
-class LabError(RuntimeError):
+class LabError(UserError):
     """The machine cannot do what a lab needs; the message says what to do."""
 
 

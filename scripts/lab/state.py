@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from trepak.scripts.errors import read_json, reading
 from trepak.scripts.lab import network
 from trepak.scripts.lab.network import LabError
 from trepak.scripts.lab.topology import Lab, check_name
@@ -22,19 +23,24 @@ from trepak.scripts.lab.topology import Lab, check_name
 FOLDER = Path("/run/trepak/labs")
 LAB_VARIABLE = "TREPAK_LAB"  # in the environment of every process that a lab started: its name
 _STOP_SECONDS = 5.0
+_MOST_BYTES = 1 << 20  # of a lab's file
 
 
 def read(name: str) -> Lab | None:
     """Returns the lab of that name; None if there is none.
 
     Raises:
-        ValueError: no lab can have that name.
+        InputError: no lab can have that name, or its file is damaged.
     """
     check_name(name)
+    path = FOLDER / f"{name}.json"
+    remedy = "Remove it; `ip netns list` shows what may be left of the lab."
     try:
-        return Lab(**json.loads((FOLDER / f"{name}.json").read_text()))
+        content = read_json(path, _MOST_BYTES, "a lab's description", remedy)
     except FileNotFoundError:
         return None
+    with reading(path, "a lab's description", remedy):
+        return Lab(**content)
 
 
 def read_all() -> list[Lab]:
@@ -72,7 +78,7 @@ def up(name: str, hosts: int, rate: int, priorities: int, packet: int = 0) -> tu
 
     Raises:
         LabError: this machine can't, or a lab of that name is up and differs.
-        ValueError: the values make no lab.
+        InputError: the values make no lab.
     """
     network.check_machine()
     with _locked():

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from trepak.scripts.errors import InputError
+
 MAX_HOSTS = 64
 MAX_PRIORITIES = 8
 HEAD = "head"  # the host from which jobs are launched; it computes nothing, its link is not shaped
@@ -16,7 +18,7 @@ SWITCH = "switch"
 # 1, class selector 1, lower effort. The last class takes whatever is not marked otherwise.
 DSCP = (46, 34, 26, 18, 10, 8, 1)
 
-_PACKETS = range(1500, 65536 + 1)  # bytes that one may have
+PACKETS = range(1500, 65536 + 1)  # bytes that one may have
 _SUBNET = "10.213.0"
 _UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
@@ -25,15 +27,15 @@ def parse_rate(text: str) -> int:
     """Returns a rate such as "200mbit" or "1gbit" in bits per second.
 
     Raises:
-        ValueError: it is none, or under 1 Mbit/s.
+        InputError: it is none, or not from 1 Mbit/s to 1 Tbit/s.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", text.strip().lower())
     if not match:
-        raise ValueError(f"{text!r} is not a rate; write it like 200mbit or 1gbit.")
-    rate = round(float(match[1]) * _UNITS[match[2]])
-    if rate < 10**6:
-        raise ValueError(f"a rate must be at least 1mbit, found {text!r}.")
-    return rate
+        raise InputError(f"{text!r} is not a rate; write it like 200mbit or 1gbit.")
+    rate = float(match[1]) * _UNITS[match[2]]
+    if not 10**6 <= rate <= 10**12:
+        raise InputError(f"a rate must be from 1mbit to 1000gbit, found {text!r}.")
+    return round(rate)
 
 
 def format_rate(rate: int) -> str:
@@ -45,9 +47,9 @@ def format_rate(rate: int) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raises ValueError if no lab can have that name."""
+    """Raises InputError if no lab can have that name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{0,15}", name):
-        raise ValueError(f"a lab's name is 1 to 16 letters, digits and dashes, found {name!r}.")
+        raise InputError(f"a lab's name is 1 to 16 letters, digits and dashes, found {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,17 @@ class Lab:
     packet: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError, with what to write instead, for what can't be."""
+        """Raises InputError, with what to write instead, for what can't be."""
         check_name(self.name)
         if not 1 <= self.hosts <= MAX_HOSTS:
-            raise ValueError(f"a lab has 1 to {MAX_HOSTS} hosts, found {self.hosts}.")
+            raise InputError(f"a lab has 1 to {MAX_HOSTS} hosts, found {self.hosts}.")
         if not 1 <= self.priorities <= MAX_PRIORITIES:
-            raise ValueError(
+            raise InputError(
                 f"a lab has 1 to {MAX_PRIORITIES} priorities, found {self.priorities}."
             )
-        if self.packet and not _PACKETS[0] <= self.packet <= _PACKETS[-1]:
-            raise ValueError(
-                f"a packet has {_PACKETS[0]} to {_PACKETS[-1]} bytes, found {self.packet}."
+        if self.packet and not PACKETS[0] <= self.packet <= PACKETS[-1]:
+            raise InputError(
+                f"a packet has {PACKETS[0]} to {PACKETS[-1]} bytes, found {self.packet}."
             )
         for host in self.links:
             self.check_host(host)
@@ -97,9 +99,9 @@ class Lab:
         return [*DSCP[: self.priorities - 1], None]
 
     def check_host(self, host: str) -> None:
-        """Raises ValueError if the lab has no such host."""
+        """Raises InputError if the lab has no such host."""
         if host not in self.host_names:
-            raise ValueError(
+            raise InputError(
                 f"the lab {self.name} has no host {host!r}; it has w0 to w{self.hosts - 1}."
             )
 
@@ -123,7 +125,7 @@ class Lab:
 
     def largest_packet(self, rate: int) -> int:
         """Returns bytes: a packet that has begun holds up the classes above it for that long."""
-        return self.packet or max(2 * 1500, min(_PACKETS[-1], int(rate * 0.25e-3 / 8)))
+        return self.packet or max(2 * 1500, min(PACKETS[-1], int(rate * 0.25e-3 / 8)))
 
     def to_json(self) -> dict[str, Any]:
         """Returns what `Lab(**…)` takes."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from trepak.ops.unevenness import parse_delay, parse_slow
+from trepak.scripts.errors import InputError
 from trepak.scripts.lab.topology import Lab, parse_rate
+
+_T = TypeVar("_T")
+_LONGEST = 86400.0  # seconds of a delay
 
 # By which a rank knows how uneven it is; see `horovod_ext.config`.
 VARIABLES = ("TREPAK_SEED", "TREPAK_SLOW", "TREPAK_DELAY", "TREPAK_KILL")
@@ -50,14 +56,15 @@ def read(lab: Lab, options: argparse.Namespace) -> Uneven:
     """Reads the options of `trepak lab run`.
 
     Raises:
-        ValueError: names the option, what is wrong with it, and how to write it.
+        InputError: names the option, what is wrong with it, and how to write it.
     """
-    links = {host: parse_rate(text) for host, text in _by_host(lab, "--link", options.link)}
-    slow = {host: parse_slow(text) for host, text in _by_host(lab, "--slow", options.slow)}
+    links = _by_host(lab, "--link", options.link, parse_rate)
+    slow = _by_host(lab, "--slow", options.slow, parse_slow)
     delays: dict[str, list[str]] = {}
     for text in options.delay:
         rule, _, hosts = text.partition("@")
-        parse_delay(rule)
+        if _parsed("--delay", rule, parse_delay).high > _LONGEST:
+            raise InputError(f"--delay {text}: no more than {_LONGEST:g} seconds.")
         for host in hosts.split(",") if hosts else lab.host_names:
             lab.check_host(host)
             delays.setdefault(host, []).append(rule)
@@ -66,21 +73,28 @@ def read(lab: Lab, options: argparse.Namespace) -> Uneven:
         host, _, when = text.partition("@")
         lab.check_host(host)
         word, _, step = when.partition(":")
-        if word != "step" or not step.isdigit():
-            raise ValueError(f"--kill {text}: write it like w1@step:30.")
+        if word != "step" or not re.fullmatch(r"[0-9]{1,18}", step):
+            raise InputError(f"--kill {text}: write it like w1@step:30.")
         kill[host] = int(step)
     return Uneven(links, slow, delays, kill, options.seed)
 
 
-def _by_host(lab: Lab, option: str, texts: list[str]) -> list[tuple[str, str]]:
-    found = []
+def _by_host(lab: Lab, option: str, texts: list[str], parse: Callable[[str], _T]) -> dict[str, _T]:
+    found = {}
     for text in texts:
         host, separator, value = text.partition("=")
         if not separator:
-            raise ValueError(f"{option} {text}: write it like w1=VALUE.")
+            raise InputError(f"{option} {text}: write it like w1=VALUE.")
         lab.check_host(host)
-        found.append((host, value))
+        found[host] = _parsed(option, value, parse)
     return found
+
+
+def _parsed(option: str, text: str, parse: Callable[[str], _T]) -> _T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from error
 
 
 def to_json(uneven: Uneven) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from trepak.scripts.bench_report import Options, commit
+from trepak.scripts.entrance import console
+from trepak.scripts.errors import check_regular, read_json, reading
 from trepak.scripts.lab import state
 from trepak.scripts.lab.job import Job, run
 from trepak.scripts.lab.network import LabError
@@ -28,6 +28,8 @@ _PACKET = 8000  # bytes
 # more, and in every cycle ranks tell each other which of them are ready. After seven trainings that
 # leaves 28% of two cores idle instead of 65 (8 ranks). A network has 22 at most.
 _CACHED = 56
+_MOST_BYTES = 256 << 20  # of a file of trainings
+_REMEDY = "Give --kept a folder that a bench has filled, e.g. docs/results/rna."
 ABOUT = "about.json"  # says where what lies beside it was measured
 
 Run = Mapping[str, Any]  # a training: way, seed, and what each rank says of it; see `worker`
@@ -71,10 +73,15 @@ def measure_all(
     folder = None if options.quick else _folder_of(bench)
     measured: list[tuple[Case, list[Run]]] = []
     before = 0
-    with Console(stderr=True).status("") as status:
-        for number, one in enumerate(plans, start=1):
+    about: dict[str, Any] = {}
+    if options.kept is not None:
+        where = read_json(options.kept / ABOUT, _MOST_BYTES, "what a bench has kept", _REMEDY)
+        about["where_they_were_measured"] = where
+    # All of them first: what is damaged is found before hours have passed.
+    keepers = [Keeper(one, folder, options.kept) for one in plans]
+    with console(stderr=True).status("") as status:
+        for number, (one, keeper) in enumerate(zip(plans, keepers, strict=True), start=1):
             status.update(f"job {number} of {len(plans)}: {one.name}")
-            keeper = Keeper(one, folder, options.kept)
             before += len(keeper.runs)
             try:
                 keeper.run_the_rest()
@@ -84,10 +91,7 @@ def measure_all(
                 measured[-1][1].extend(keeper.runs)
             else:
                 measured.append((one.case, keeper.runs))
-    about: dict[str, Any] = {"trainings_of_an_earlier_run": before}
-    if options.kept is not None:
-        about["where_they_were_measured"] = json.loads((options.kept / ABOUT).read_text())
-    return measured, about
+    return measured, {"trainings_of_an_earlier_run": before, **about}
 
 
 def _folder_of(bench: str) -> Path | None:
@@ -114,10 +118,14 @@ class Keeper:
         self._file = None if folder is None else folder / name
         self.runs: list[Run] = []
         if earlier is not None and (compressed := earlier / f"{name}.gz").exists():
-            self._add(json.loads(gzip.decompress(compressed.read_bytes())))
+            check_regular(compressed, _MOST_BYTES)
+            with reading(compressed, "what a bench has kept", _REMEDY):
+                self._add(json.loads(gzip.decompress(compressed.read_bytes())))
         if self._file is not None:
             for file in (self._file, _under_way(self._file)):
-                self._add(json.loads(file.read_text()) if file.exists() else [])
+                if file.exists():
+                    with reading(file, "what a bench has kept", "Remove it."):
+                        self._add(json.loads(file.read_text()))
 
     def _add(self, runs: Sequence[Run]) -> None:
         for seed in self._missing():
