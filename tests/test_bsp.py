@@ -34,8 +34,8 @@ class Plan(NamedTuple):
 # longest workers under Gloo. Here each job runs one optimizer, two ranks with every feature, three
 # ranks with every feature on one launcher or the other.
 PLANS = {
-    "mpi-2": Plan(2, False, "momentum", "1/1", ["optimizers", *PROMISES]),
-    "gloo-2": Plan(2, True, "adamw", "1/1", ["features"]),
+    "mpi-2": Plan(2, False, "momentum", "1/1", ["elastic_state", "optimizers", *PROMISES]),
+    "gloo-2": Plan(2, True, "adamw", "1/1", ["elastic_state", "features"]),
     "mpi-3": Plan(3, False, "adam", "1/2", []),
     "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input"]),
 }

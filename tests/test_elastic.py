@@ -13,6 +13,7 @@ import pytest
 from conftest import WORKERS, finish, start
 
 EPOCHS = 8
+ROWS, BATCH = 80, 8
 
 
 def launch(tmp_path: Path, hosts: list[str], np: int, max_np: int, way: str = "") -> tuple:
@@ -60,6 +61,24 @@ def check_end(tmp_path: Path, code: int, output: str, size: int) -> None:
     assert all(len(weights) == 1 for weights in by_epoch.values()), by_epoch
 
 
+def check_rows(tmp_path: Path) -> None:
+    """Checks which rows each start of `fit` has trained on, of the epoch that it began amid."""
+    begun = {line for line in (tmp_path / "begun").read_text().splitlines()}
+    assert len(begun) == 2, begun  # all ranks began with the same, before and after the change
+    trained = [list(map(int, line.split())) for line in (tmp_path / "trained").open()]
+    for line in begun:
+        fit, epoch, batch, size_before, size = map(int, line.split())
+        done = size_before * batch * BATCH  # the first rows, since ranks have every size-th one
+        rows = {row for f, e, *some in trained if (f, e) == (fit, epoch) for row in some}
+        if fit == 2:
+            assert rows == set(range(min(rows), ROWS)), f"{line}: {sorted(rows)}"
+            assert done - size * BATCH < min(rows) <= done, f"{line}: {sorted(rows)}"
+        whole = [e for f, e, *_ in trained if f == fit and e > epoch]
+        for later in set(whole) - ({max(whole)} if fit == 1 else set()):
+            rows = [row for f, e, *some in trained if (f, e) == (fit, later) for row in some]
+            assert sorted(rows) == list(range(ROWS)), f"epoch {later}: {sorted(rows)}"
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("way", ["horovod", "geryon"])
 def test_goes_on_after_a_rank_is_killed(tmp_path: Path, way: str) -> None:
@@ -67,11 +86,14 @@ def test_goes_on_after_a_rank_is_killed(tmp_path: Path, way: str) -> None:
     process, _ = launch(tmp_path, ["localhost:1", "127.0.0.1:1"], np=2, max_np=2, way=way)
     try:
         seen = wait_for_epoch(tmp_path, 1, size=2)
+        time.sleep(0.25)  # in the midst of the next epoch
         os.kill(int(next(e for e in seen if e["rank"] == "1")["pid"]), signal.SIGKILL)
         wait_for_epoch(tmp_path, 2, size=1)
     finally:
         code, output = finish(process, 100)
     check_end(tmp_path, code, output, size=1)
+    if way == "horovod":
+        check_rows(tmp_path)
 
 
 @pytest.mark.timeout(240)
@@ -85,3 +107,5 @@ def test_takes_in_a_rank_that_is_added(tmp_path: Path, way: str) -> None:
     finally:
         code, output = finish(process, 100)
     check_end(tmp_path, code, output, size=2)
+    if way == "horovod":
+        check_rows(tmp_path)

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
@@ -15,7 +14,9 @@ from trepak.horovod_ext import basics
 from trepak.horovod_ext.broadcasting import broadcast_object, broadcast_variables
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.variables import check_agreement, tf_variable
-from trepak.tf_plugins.epoch_limit import EpochLimit
+
+# Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
+COUNTED_IN = "batch_counted_in"
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,6 +68,8 @@ class TensorFlowState(ObjectState):
             raise ValueError("TensorFlowState needs the variables to track.")
         if session is not None:
             raise ValueError("TensorFlowState works eagerly: leave out the session.")
+        if "batch" in kwargs:
+            kwargs.setdefault(COUNTED_IN, None)  # it is committed and synchronized with `batch`
         self.variables = [tf_variable(v) for v in variables]
         self._saved: list[Any] = []
         self._save_variables()
@@ -82,6 +85,17 @@ class TensorFlowState(ObjectState):
         for variable, value in zip(self.variables, self._saved, strict=True):
             variable.assign(value)
         super().restore()
+
+    def check_host_updates(self) -> None:
+        """Raises HostsUpdatedInterrupt if there are other hosts; a collective call.
+
+        The present values are committed before, since `sync` makes ranks go on from a commit.
+        """
+        try:
+            super().check_host_updates()
+        except HostsUpdatedInterrupt:
+            self.save()
+            raise
 
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call.
@@ -136,17 +150,6 @@ class TensorFlowKerasState(TensorFlowState):
         self._forget_passes()
         super().restore()
 
-    def check_host_updates(self) -> None:
-        """Raises HostsUpdatedInterrupt if there are other hosts; a collective call.
-
-        Gradients on their way are applied before: their batch counts as done.
-        """
-        try:
-            super().check_host_updates()
-        except HostsUpdatedInterrupt:
-            self._flush()
-            raise
-
     def reset(self) -> None:
         """Is called when the ranks have changed; where some have only gone, `sync` is not."""
         self._start_transport()
@@ -184,82 +187,3 @@ class KerasState(TensorFlowKerasState):
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """See `TensorFlowKerasState`."""
         super().__init__(model, optimizer=optimizer, **kwargs)
-
-
-class CommitStateCallback(keras.callbacks.Callback):
-    """Commits a state every few batches and at the end of each epoch."""
-
-    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
-        """Makes the callback.
-
-        Args:
-            state: the state to commit.
-            batches_per_commit: batches between two commits.
-        """
-        super().__init__()
-        self.state = state
-        self.batches_per_commit = batches_per_commit
-        self.batches_remaining = batches_per_commit
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Starts counting anew, so that all ranks count alike after a reset."""
-        self.batches_remaining = self.batches_per_commit
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Commits, where it is due."""
-        self.batches_remaining -= 1
-        if self.batches_remaining == 0:
-            self.state.commit()
-            self.batches_remaining = self.batches_per_commit
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Commits."""
-        self.state.commit()
-
-
-class UpdateBatchStateCallback(keras.callbacks.Callback):
-    """Keeps `state.batch` at the batches done in this epoch, 0 between epochs.
-
-    The first epoch after a reset is shortened by the batches that it had done already.
-    """
-
-    def __init__(self, state: Any) -> None:
-        """Makes the callback; `state` has an attribute `batch`."""
-        super().__init__()
-        self.state = state
-        self._done_before = 0
-        self._limit = EpochLimit()
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Shortens an epoch that was begun before a reset."""
-        self._done_before = self.state.batch
-        steps = self.params.get("steps")
-        self._limit.batches = max(1, steps - self._done_before) if steps else None
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Counts the batch."""
-        self.state.batch = self._done_before + batch + 1
-        self._limit.after_batch(self.model, batch)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Starts the next epoch's count."""
-        self._limit.after_epoch(self.model)
-        self.state.batch = 0
-
-
-class UpdateEpochStateCallback(keras.callbacks.Callback):
-    """Keeps `state.epoch` at the epochs done since the job began, over all resets."""
-
-    def __init__(self, state: Any) -> None:
-        """Makes the callback; `state` has an attribute `epoch`."""
-        super().__init__()
-        self.state = state
-        self.initial_epoch = state.epoch
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Notes the epochs done before: Keras counts from 0 after each reset."""
-        self.initial_epoch = self.state.epoch
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Counts the epoch as done."""
-        self.state.epoch = self.initial_epoch + epoch + 1

@@ -1,15 +1,17 @@
 """Elastic training: `run`, states and the callbacks that keep them."""
 
 from trepak.tf_plugins.elastic import (
-    CommitStateCallback,
     HorovodInternalError,
     HostsUpdatedInterrupt,
     KerasState,
     TensorFlowKerasState,
     TensorFlowState,
+    run,
+)
+from trepak.tf_plugins.elastic_callbacks import (
+    CommitStateCallback,
     UpdateBatchStateCallback,
     UpdateEpochStateCallback,
-    run,
 )
 
 __all__ = [

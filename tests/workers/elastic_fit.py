@@ -1,6 +1,8 @@
 """Elastic `fit`: writes each epoch's rank, size and loss to $OUT/log.
 
-With WAY=geryon gradients travel on Geryon's flows, and overlap the next step.
+Ranks share the rows of the data. Where `fit` begins it writes to $OUT/begun what was done before,
+and the model writes which rows it trains on to $OUT/trained. With WAY=geryon, where it does not,
+gradients travel on Geryon's flows, and overlap the next step.
 """
 
 from __future__ import annotations
@@ -12,12 +14,19 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import trepak
 import trepak.keras as hvd
 
 OUT = Path(os.environ["OUT"])
 EPOCHS = int(os.environ.get("EPOCHS", "8"))
+ROWS, BATCH = 80, 8
+
+
+def write(file: str, line: str) -> None:
+    with (OUT / file).open("a") as log:
+        log.write(line + "\n")
 
 
 class Log(keras.callbacks.Callback):
@@ -32,25 +41,41 @@ class Log(keras.callbacks.Callback):
         weights = float(sum(np.sum(w) for w in self.model.get_weights()))
         line = (
             f"epoch {self.state.epoch} rank {hvd.rank()} size {hvd.size()} pid {os.getpid()} "
-            f"steps {int(self.model.optimizer.iterations)} weights {weights:.9g}\n"
+            f"steps {int(self.model.optimizer.iterations)} weights {weights:.9g}"
         )
-        with (OUT / "log").open("a") as log:
-            log.write(line)
+        write("log", line)
+
+
+class Recording(keras.Sequential):
+    """Writes down which rows it trains on: their first column holds their numbers."""
+
+    state: Any = None
+    fits = 0
+
+    def train_step(self, data: Any) -> Any:
+        def note(numbers: Any) -> None:
+            rows = " ".join(str(round(number * ROWS)) for number in numbers)
+            write("trained", f"{self.fits} {self.state.epoch} {rows}")
+
+        tf.numpy_function(note, [data[0][:, 0]], [])
+        return super().train_step(data)
 
 
 def main() -> None:
     hvd.init()
     keras.utils.set_random_seed(hvd.rank())
     layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
-    model = keras.Sequential(layers)
     transport = trepak.Geryon() if os.environ.get("WAY") == "geryon" else None
+    model = Recording(layers) if transport is None else keras.Sequential(layers)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), transport=transport)
     model.compile(optimizer, loss="mse", jit_compile=False)
     if transport is not None:
         trepak.overlap(model)
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(80, 6)).astype("float32"), rng.normal(size=(80, 3))
-    state = hvd.elastic.KerasState(model, batch=0, epoch=0)
+    x, y = rng.normal(size=(ROWS, 6)).astype("float32"), rng.normal(size=(ROWS, 3))
+    x[:, 0] = np.arange(ROWS) / ROWS
+    state = hvd.elastic.KerasState(model, batch=0, epoch=0, fits=0)
+    model.state = state
 
     @hvd.elastic.run
     def train(state: Any) -> None:
@@ -64,8 +89,20 @@ def main() -> None:
             hvd.elastic.UpdateBatchStateCallback(state),
             hvd.elastic.CommitStateCallback(state),
         ]
-        remaining = EPOCHS - state.epoch
-        model.fit(x, y, batch_size=8, epochs=remaining, verbose=0, callbacks=callbacks)
+        state.fits += 1
+        model.fits = state.fits
+        before = (state.batch_counted_in or [None, 0])[1]
+        write("begun", f"{state.fits} {state.epoch} {state.batch} {before} {hvd.size()}")
+        mine = slice(hvd.rank(), None, hvd.size())
+        model.fit(
+            x[mine],
+            y[mine],
+            BATCH,
+            epochs=EPOCHS - state.epoch,
+            shuffle=False,
+            verbose=0,
+            callbacks=callbacks,
+        )
 
     train(state)
     (OUT / f"done.{os.getpid()}").write_text(f"{hvd.rank()} {hvd.size()} {state.epoch}")
