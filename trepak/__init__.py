@@ -52,7 +52,11 @@ _EXPORTS = {
     "tf_plugins.sync_batch_norm": "SyncBatchNormalization",
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
-_MODULES = ("callbacks", "elastic", "keras", "ops")
+_MODULES = (
+    *("callbacks", "elastic", "keras", "ops"),
+    # where Horovod scripts look for names that trepak has
+    *("compression", "functions", "mpi_ops", "sync_batch_norm", "util"),
+)
 
 __all__ = [*sorted(_HOME), *_MODULES]
 

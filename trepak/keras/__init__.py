@@ -32,7 +32,7 @@ from trepak.horovod_ext.broadcasting import (
     broadcast_object,
     broadcast_variables,
 )
-from trepak.horovod_ext.collectives import Average, Compression, Sum, barrier, join
+from trepak.horovod_ext.collectives import Adasum, Average, Compression, Sum, barrier, join
 from trepak.keras import callbacks, elastic
 from trepak.tf_plugins.bsp import BSP
 from trepak.tf_plugins.distributed_tape import DistributedGradientTape
@@ -43,6 +43,7 @@ from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
 from trepak.tf_plugins.wrappers import DistributedOptimizer, PartialDistributedOptimizer
 
 __all__ = [
+    "Adasum",
     "BSP",
     "Average",
     "Compression",
