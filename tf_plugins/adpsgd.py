@@ -16,7 +16,7 @@ from trepak.tf_plugins.pace import OwnSteps, Pace, reject_combining
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
 
 
 @dataclass(frozen=True)

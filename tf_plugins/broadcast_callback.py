@@ -12,7 +12,7 @@ from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import check_agreement, key
 from trepak.tf_plugins import keras_hooks
-from trepak.tf_plugins.distributed_optimizer import (
+from trepak.tf_plugins.distributed_models import (
     flush,
     is_distributed,
     optimizers_of,

@@ -11,7 +11,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.agreement import Fact, Values, check_alike
 from trepak.horovod_ext.variables import key
-from trepak.tf_plugins.distributed_optimizer import (
+from trepak.tf_plugins.distributed_models import (
     flush,
     is_distributed,
     optimizers_of,

@@ -13,7 +13,7 @@ from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
 
 _EVERYBODY = 2**31 - 1
 _NO_BOUND = 2**31 - 1

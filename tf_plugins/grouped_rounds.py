@@ -14,7 +14,7 @@ from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.tracing import if_true
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
 
 _LEAST_STEPS = 5  # of every rank, before groups are made of their times
 

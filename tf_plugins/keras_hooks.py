@@ -19,7 +19,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.trainers.trainer import Trainer
 
 from trepak.horovod_ext import basics, config
-from trepak.tf_plugins.distributed_optimizer import is_distributed, optimizers_of, process_set_of
+from trepak.tf_plugins.distributed_models import is_distributed, optimizers_of, process_set_of
 from trepak.tf_plugins.tracing import reject_replicas
 
 _AUTO = "_trepak_auto_jit_compile"

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from trepak.horovod_ext import basics, exchange
-from trepak.tf_plugins.distributed_optimizer import paces
+from trepak.tf_plugins.distributed_models import paces
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):

@@ -20,7 +20,7 @@ from trepak.horovod_ext.variables import outside_graph, tf_variable
 from trepak.tf_plugins.tracing import if_true
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
 
 # What Keras does per variable unless an optimizer class has a version of its own.
 _PER_VARIABLE = (

@@ -15,7 +15,7 @@ from trepak.tf_plugins.exchanged_values import ExchangedValues
 from trepak.tf_plugins.tracing import reject_xla
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
     from trepak.tf_plugins.sync import SyncModel
 
 

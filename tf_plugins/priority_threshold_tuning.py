@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from trepak.horovod_ext import basics, exchange
-from trepak.tf_plugins.distributed_optimizer import paces
+from trepak.tf_plugins.distributed_models import paces
 from trepak.tf_plugins.geryon import Geryon
 
 _SETTLING = 1  # batches after a change that do not count: older gradients are still on their way

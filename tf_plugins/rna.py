@@ -15,7 +15,7 @@ from trepak.tf_plugins.rounds import Rounds
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
 
 
 @dataclass(frozen=True)

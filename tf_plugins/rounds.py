@@ -21,7 +21,7 @@ from trepak.tf_plugins.pace import Pace
 from trepak.tf_plugins.tracing import if_true, while_true
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
 
 _ROUNDING = 1e-6  # of a step: six sixths are one
 

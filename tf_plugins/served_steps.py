@@ -20,7 +20,7 @@ from trepak.tf_plugins.parameter_servers import ParameterServers, default_server
 from trepak.tf_plugins.sync import SyncModel
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
 
 
 class ServedSyncModel(SyncModel):

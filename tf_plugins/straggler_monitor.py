@@ -17,7 +17,7 @@ from trepak.horovod_ext import basics, exchange, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
 from trepak.ops.step_probe import StepTimes, take_step_times
 from trepak.tf_plugins import straggler_sinks, straggler_tables
-from trepak.tf_plugins.distributed_optimizer import flush, paces
+from trepak.tf_plugins.distributed_models import flush, paces
 
 
 class StragglerMonitor(keras.callbacks.Callback):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 
 if TYPE_CHECKING:
-    from trepak.tf_plugins.distributed_optimizer import Distribution
+    from trepak.tf_plugins.distribution import Distribution
     from trepak.tf_plugins.pace import Pace
 
 
