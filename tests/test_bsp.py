@@ -14,7 +14,7 @@ from conftest import WORKERS, Job, finish, run_job, start
 OPTIMIZERS = ["sgd", "momentum", "adam", "adamw"]
 FEATURES = 23
 PROMISES = ["features", "isolation", "training", "bad_input"]
-ALONE = ["features", "isolation", "training"]
+ALONE = ["features", "isolation", "training", "migrating"]
 
 
 class Plan(NamedTuple):
@@ -34,8 +34,10 @@ class Plan(NamedTuple):
 # longest workers under Gloo. Here each job runs one optimizer, two ranks with every feature, three
 # ranks with every feature on one launcher or the other.
 PLANS = {
-    "mpi-2": Plan(2, False, "momentum", "1/1", ["elastic_state", "optimizers", *PROMISES]),
-    "gloo-2": Plan(2, True, "adamw", "1/1", ["elastic_state", "features"]),
+    "mpi-2": Plan(
+        2, False, "momentum", "1/1", ["elastic_state", "optimizers", *PROMISES, "migrating"]
+    ),
+    "gloo-2": Plan(2, True, "adamw", "1/1", ["elastic_state", "features", "migrating"]),
     "mpi-3": Plan(3, False, "adam", "1/2", []),
     "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input"]),
 }

@@ -117,3 +117,17 @@ def test_a_collective_that_one_rank_never_enters_fails(tmp_path: Path, gloo: boo
         result = outcome.ranks[rank].get("stall")
         assert result and result["ok"], outcome.output[-3000:]
     assert outcome.ranks[0]["stall"]["value"] < 11, outcome.ranks
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_mpi_learns_at_once_how_a_rank_has_ended(tmp_path: Path, code: int) -> None:
+    """Rank 0 has more to do: 3 seconds of it, or a minute that nobody waits for if one failed."""
+    began = time.monotonic()
+    ended = run_job(["leaver.py", str(code)], tmp_path, seconds=55)
+    assert (ended.code == 0) == (code == 0), ended.output[-3000:]
+    assert ("rank 0 is done" in ended.output) == (code == 0), ended.output[-3000:]
+    assert time.monotonic() - began < 50
+    if code:
+        assert re.search(r"Process name: .*,1\]\s+Exit code: +3", ended.output), ended.output[
+            -3000:
+        ]

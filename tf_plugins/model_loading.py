@@ -6,13 +6,16 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]
 import keras
+import numpy as np
 from keras.src.legacy.saving.legacy_h5_format import load_optimizer_weights_from_hdf5_group
 
 from trepak.horovod_ext.collectives import Compression
 from trepak.tf_plugins.distributed_models import is_distributed
 from trepak.tf_plugins.wrappers import DistributedOptimizer
+
+_STATE = "optimizer_weights"  # Keras' name of a group in .h5 files
 
 
 def load_model(
@@ -55,8 +58,8 @@ def _load_optimizer_state(model: Any, path: Any) -> None:
     optimizer.built = False
     optimizer.build(model.trainable_variables)
     with h5py.File(path) as file:
-        found = "optimizer_weights" in file
-        values = load_optimizer_weights_from_hdf5_group(file) if found else []
+        found = load_optimizer_weights_from_hdf5_group(file) if _STATE in file else []
+        values = [np.asarray(value) for value in found]  # while the file is open
     shapes = [tuple(variable.shape) for variable in optimizer.variables]
     if [value.shape for value in values] == shapes:
         optimizer.set_weights(values)

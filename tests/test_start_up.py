@@ -1,0 +1,52 @@
+"""What is printed at start-up, in whatever order a program imports; names that old scripts import."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+OLD_MODULES = ("compression", "functions", "mpi_ops", "sync_batch_norm", "util")
+# What mpi_ops and util import for themselves, and how Horovod loads its own library.
+INTERNAL = {
+    *"MPI_LIB check_installed_version get_average_backwards_compatibility_fun".split(),
+    *"get_ext_suffix num_rank_is_power_2 apply_op_to_not_none_tensors".split(),
+}
+# XLA logs at level INFO when it compiles for the first time.
+PROGRAM = """
+import sys
+for module in sys.argv[1:]:
+    __import__(module)
+print("imported", file=sys.stderr, flush=True)
+import tensorflow as tf
+tf.function(lambda x: x * 2, jit_compile=True)(tf.ones(3))
+"""
+
+
+@pytest.mark.parametrize("order", ["trepak.keras keras", "keras trepak.keras", "tensorflow trepak"])
+def test_tensorflow_is_quiet_whatever_comes_first(order: str) -> None:
+    """What was printed before trepak came is all that there is."""
+    environment = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    modules = [*order.split(), "trepak.horovod_ext"]
+    command = [sys.executable, "-c", PROGRAM, *modules]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    before, _, after = done.stderr.partition("imported\n")
+    assert done.returncode == 0 and after == "", done.stderr
+    if order.startswith("trepak"):
+        assert before == ""
+
+
+@pytest.mark.parametrize("name", OLD_MODULES)
+def test_names_of_old_submodules(name: str) -> None:
+    theirs = importlib.import_module(f"horovod.tensorflow.{name}")
+    ours = importlib.import_module(f"trepak.{name}")
+    names = [n for n, v in vars(theirs).items() if n[0] != "_" and not inspect.ismodule(v)]
+    if name != "mpi_ops":  # whose names come from elsewhere
+        names = [n for n in names if getattr(theirs, n).__module__ == theirs.__name__]
+    assert names
+    assert [n for n in names if n not in INTERNAL and not hasattr(ours, n)] == []
+    assert getattr(importlib.import_module("trepak"), name) is ours
