@@ -126,9 +126,9 @@ def _bench(options: argparse.Namespace) -> int:
         raise InputError(f"--kept: there is no folder {options.kept}.")
     if options.kept and not getattr(bench, "KEEPS", False):
         raise InputError(f"the bench {options.name} keeps no trainings: leave --kept out.")
+    check_writable(options.json)
     png = options.png or (options.json and options.json.with_suffix(".png"))
-    for path in (options.json, png):
-        check_writable(path)
+    check_writable(png)
     chosen = Options(np=options.np, quick=options.quick, kept=options.kept)
     report = bench.measure(chosen)
     status = conclude(report, chosen, options.json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -219,7 +220,7 @@ def merge(folder: Path, output: Path, steps: tuple[int, int | None] = (0, None))
         raise InputError(f"there is no folder {folder}. {_REMEDY}")
     if not files:
         raise InputError(f"{folder} holds no timelines (rank-0.json and so on).")
-    if output.resolve() in [file.resolve() for file in files]:
+    if os.path.realpath(output) in map(os.path.realpath, files):
         raise InputError(f"{output} is one of the timelines: choose another --output.")
     traces = sorted((read(file) for file in files), key=lambda trace: trace.rank)
     if any(trace.about["size"] != len(traces) for trace in traces):

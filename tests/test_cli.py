@@ -77,7 +77,7 @@ def test_unknown_bench_lists_those_that_exist():
             "invalid choice: 'nothing' (choose from 'bench', 'doctor', 'lab', 'top', 'trace')",
         ),
         (["bench"], "the following arguments are required: NAME"),
-        (["bench", "bsp", "--np", "0"], "--np must be at least 1"),
+        (["bench", "bsp", "--np", "0"], "--np: must be a whole number from 1 to 1024"),
         (["bench", "bsp", "--nothing"], "unrecognized arguments: --nothing"),
     ],
 )

@@ -328,7 +328,10 @@ def test_job_ends_with_its_launcher(lab: Lab, tmp_path: Path) -> None:
     [
         (["run", "--name", "none", "--", "true"], "no lab none is up. `trepak lab up"),
         (["run", "--name", NAME], "what shall run?"),
-        (["run", "--name", NAME, "-np", "0", "--", "true"], "-np must be at least 1"),
+        (
+            ["run", "--name", NAME, "-np", "0", "--", "true"],
+            "-np: must be a whole number from 1 to 1024",
+        ),
         (["run", "--name", NAME, "--slow", "w9=2", "--", "true"], "no host 'w9'"),
         (["up", "--name", "x", "--rate", "fast"], "'fast' is not a rate"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from trepak.scripts import top
 from trepak.scripts.errors import UserError
 from trepak.scripts.lab import state
 from trepak.scripts.lab.topology import Lab, parse_rate
+from trepak.tf_plugins import straggler_monitor
 
 HOSTS = 4
 SCRIPT = [sys.executable, str(WORKERS / "monitored.py")]
@@ -168,6 +170,67 @@ def test_top_forgets_jobs_that_were_killed(tmp_path: Path) -> None:
     (tmp_path / "3.json").write_text("{")
     assert [found["pid"] for found in top.local_jobs(tmp_path)] == [os.getpid()]
     assert not (tmp_path / "2.json").exists()
+
+
+def listening(port: int) -> list[str]:
+    """Returns the addresses at which somebody here listens to a port, as hexadecimals."""
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            address, number = line.split()[1].split(":")
+            if line.split()[3] == "0A" and int(number, 16) == port:
+                found.append(address)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("address", "listens"),
+    [
+        (None, "0100007F"),  # 127.0.0.1, as the kernel writes it
+        ("localhost", "0100007F"),
+        ("127.0.0.2", "0200007F"),
+        ("0.0.0.0", "00000000"),
+    ],
+)
+def test_metrics_are_served_at_one_address(
+    address: str | None, listens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(straggler_monitor.basics, "rank", lambda: 0)
+    monkeypatch.setattr(straggler_monitor.exchange, "gather", lambda value, name: [value])
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
+    monitor = straggler_monitor.StragglerMonitor(port=port, address=address)
+    monitor._open_sinks()
+    try:
+        assert listening(port) == [listens]
+        for sink in monitor._sinks:
+            sink.write(table_of(np.full((2, 50), 0.1)))
+        asked = f"{address if address and address[0] == '1' else '127.0.0.1'}:{port}"
+        assert top.scraped_job(asked)["steps"] == 50
+    finally:
+        monitor._close_sinks()
+    assert listening(port) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"port": 0}, "port must be from 1 to 65535, got 0"),
+        ({"port": 70000}, "port must be from 1 to 65535"),
+        ({"address": "0.0.0.0"}, "needs a port="),
+        ({"port": 9090, "address": ""}, "an IP address"),
+        ({"every": 0}, "every must be at least 1"),
+    ],
+)
+def test_monitors_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        straggler_monitor.StragglerMonitor(**options)
+
+
+def test_an_address_of_another_machine_is_explained() -> None:
+    for address in ("192.0.2.1", "no-such-host.invalid"):
+        with pytest.raises(OSError, match=rf"address '{address}', port 9187: .* an address="):
+            straggler_monitor.straggler_sinks.open_sinks(None, 9187, address)
 
 
 def test_top_says_when_nobody_answers() -> None:
