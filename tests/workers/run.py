@@ -13,7 +13,8 @@ def main(arguments: list[str]) -> None:
     names = dict.fromkeys(argument.partition(":")[0] for argument in arguments)
     modules = [importlib.import_module(name) for name in names]
     wanted = [getattr(module, "PROCESS_SETS", ()) for module in modules]
-    static = [one for sets in wanted if sets != "dynamic" for one in sets]
+    # Two workers may share a set, which is registered once.
+    static = list(dict.fromkeys(one for sets in wanted if sets != "dynamic" for one in sets))
     harness.main(arguments, "dynamic" if "dynamic" in wanted else static)
 
 
