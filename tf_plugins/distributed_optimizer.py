@@ -181,6 +181,17 @@ class DistributedMixin:
             self._trepak.computed = _here(variables)
         return list(zip(grads, variables, strict=True))
 
+    def _compute_gradients(
+        self, loss: Any, var_list: Sequence[Any], grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """Horovod's older name of `compute_gradients`."""
+        return self.compute_gradients(loss, var_list, tape)
+
+    @property
+    def _agg_helper(self) -> Any:
+        """Horovod's name of what sums gradients over passes; None where nothing does."""
+        return self._trepak.accumulator
+
     @classmethod
     def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Returns an optimizer that is distributed alike, and shares nothing with this one."""
