@@ -13,16 +13,6 @@ import tensorflow as tf
 from trepak.ops.digest import digests
 
 DTYPES = "float16 bfloat16 float32 float64 int8 uint32 int64 bool complex64".split()
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "uint32",
-    "int64",
-    "bool",
-    "complex64",
-]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
