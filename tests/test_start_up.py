@@ -1,4 +1,4 @@
-"""What is printed at start-up, in whatever order a program imports; names that old scripts import."""
+"""What is printed at start-up, in whatever order a program imports, and names of old modules."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""What Horovod scripts do around their training: start again, and TensorFlow 1's graphs.
-
-The last worker of a job: its last cases shut Horovod down, which ends process sets.
-"""
+"""What Horovod scripts do around their training: start again, .h5 files, TensorFlow 1's graphs."""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from typing import Any
 
@@ -12,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from features import assert_same_on_all_ranks
-from harness import case
+from harness import CASES, case
 
 import trepak
 import trepak.keras as hvd
@@ -42,6 +40,14 @@ def one_step() -> Any:
     """Returns what `train` must: the mean of the ranks' gradients, by NumPy."""
     parts = [data(rank) for rank in range(hvd.size())]
     return np.mean([RATE * 2 / 8 * x.T @ y for x, y in parts], axis=0)
+
+
+def restart_for_others() -> None:
+    """Starts Horovod as the job did: with the process sets of all its workers."""
+    wanted = [getattr(sys.modules[name], "PROCESS_SETS", ()) for name in CASES]
+    static = list(dict.fromkeys(one for sets in wanted if sets != "dynamic" for one in sets))
+    hvd.shutdown()
+    hvd.init(process_sets="dynamic" if "dynamic" in wanted else static)
 
 
 @case
@@ -101,6 +107,7 @@ def init_follows_shutdown() -> Any:
         weights = train(**options)
         if "sync" not in options:  # whose rounds need not have the gradients of all
             np.testing.assert_allclose(weights, one_step(), rtol=1e-5)
+    restart_for_others()
 
 
 @case
@@ -117,3 +124,4 @@ def a_part_of_the_ranks_then_all() -> Any:
         alone = comm == [rank] or comm == MPI.COMM_SELF
         assert hvd.size() == (1 if alone else MPI.COMM_WORLD.Get_size()), comm
         assert float(trepak.allreduce(tf.constant(1.0), op=trepak.Sum)) == hvd.size()
+    restart_for_others()
