@@ -156,6 +156,8 @@ class Comparison(keras.callbacks.Callback):
         """
         facts = [fact for one in optimizers_of(model) for fact in facts_of(one)]
         options = [fact for fact in facts if not fact.name.endswith("learning_rate")]
+        batches = "give all ranks the same, as they take their steps together"
+        options.append(Fact("steps_per_execution", model.steps_per_execution, batches))
         process_set = self._process_set or process_set_of(model)
         check_alike(options, Values(), "when fit begins", process_set)
 
