@@ -52,6 +52,12 @@ KNOBS = (
         "Address of this machine that other ranks can reach; found by itself where it is empty.",
     ),
     Knob(
+        "TREPAK_ENCRYPT",
+        "0",
+        "1 encrypts what travels on trepak's own flows between ranks; see docs/security.md. What "
+        "Horovod carries stays plain.",
+    ),
+    Knob(
         "TREPAK_CACHE",
         "~/.cache/trepak",
         "Folder in which `make setup` keeps the Horovod wheel it built.",
@@ -121,6 +127,11 @@ def _check_number(text: str) -> None:
         raise ValueError(f"it must be a whole number, found {text!r}.")
 
 
+def _check_switch(text: str) -> None:
+    if text not in ("0", "1"):
+        raise ValueError(f"it must be 0 or 1, found {text!r}.")
+
+
 def parse_delays(text: str) -> list[Delay]:
     """Returns the delays of TREPAK_DELAY.
 
@@ -134,6 +145,7 @@ _CHECKS: dict[str, Callable[[str], Any]] = {
     "TREPAK_STALL_SECONDS": _check_number,
     "TREPAK_COMPARE_STEPS": _check_number,
     "TREPAK_DEADLINE_SECONDS": _check_number,
+    "TREPAK_ENCRYPT": _check_switch,
     "TREPAK_SLOW": parse_slow,
     "TREPAK_DELAY": parse_delays,
     "TREPAK_KILL": _check_number,

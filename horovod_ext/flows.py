@@ -22,6 +22,7 @@ def this_job() -> Job:
 
     Raises:
         OSError: another rank's host name can't be resolved.
+        ValueError: TREPAK_ENCRYPT is not the same on all ranks.
     """
     return Job(
         rank=basics.rank(),
@@ -29,7 +30,25 @@ def this_job() -> Job:
         host=_reachable_address(),
         secret=_draw_secret(),
         deadline_seconds=float(config.value("TREPAK_DEADLINE_SECONDS")),
+        encrypt=_wants_encryption(),
     )
+
+
+def _wants_encryption() -> bool:
+    """Tells whether flows are to be encrypted; a collective call.
+
+    Raises:
+        ValueError: some ranks want it and others don't; raised on all of them.
+    """
+    wanted = exchange.gather(config.value("TREPAK_ENCRYPT") == "1", "TREPAK_ENCRYPT")
+    if len(set(wanted)) > 1:
+        encrypting = [rank for rank, wants in enumerate(wanted) if wants]
+        others = [rank for rank, wants in enumerate(wanted) if not wants]
+        raise ValueError(
+            f"TREPAK_ENCRYPT is 1 on ranks {encrypting} and 0 on ranks {others}, which can't open "
+            "flows to each other: set it alike on all ranks."
+        )
+    return bool(wanted[0])
 
 
 def _draw_secret() -> bytes:

@@ -55,8 +55,20 @@ def register_server_protocol() -> None:
     whose tensors travel between tasks on Geryon's flows: two-dimensional ones (fully connected
     layers) at low priority, all others at high (section IV). All tasks of the cluster should use
     it; what the flows can't carry travels by gRPC.
+
+    Raises:
+        RuntimeError: TREPAK_ENCRYPT is 1, which this protocol can't keep.
     """
+    import os
+
     import tensorflow as tf
+
+    if os.environ.get("TREPAK_ENCRYPT") == "1":
+        raise RuntimeError(
+            "TREPAK_ENCRYPT is 1, but grpc+geryon can't be encrypted: TensorFlow's own gRPC, which "
+            "carries the flows' secret and some of the tensors, is plain. Unset TREPAK_ENCRYPT, or "
+            "train with trepak.Geryon() instead of parameter servers over gRPC."
+        )
 
     with tf.init_scope(), tf.device("CPU:0"):
         load().trepak_register_server_protocol()

@@ -37,7 +37,7 @@ class TensorExchange : public Transport::Receiver {
   // Runs something on one of TensorFlow's threads; it doesn't take long.
   using Scheduler = std::function<void(std::function<void()>)>;
 
-  static constexpr size_t kMostBytes = size_t{1} << 30;  // of a tensor; ZeroMQ refuses longer ones
+  static constexpr size_t kMostBytes = size_t{1} << 30;  // of a tensor
 
   // Listens at `host`.
   static Status Start(const std::string& host, Finder finder, Scheduler scheduler,

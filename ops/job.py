@@ -18,6 +18,7 @@ class Job:
         host: an address of this machine that the other ranks can reach.
         secret: 32 bytes that only this job knows.
         deadline_seconds: of every wait.
+        encrypt: what its flows carry is secret, too.
     """
 
     rank: int
@@ -25,6 +26,7 @@ class Job:
     host: str
     secret: bytes = field(repr=False)
     deadline_seconds: float
+    encrypt: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """Returns what all ops that start an engine take of it."""
@@ -36,4 +38,5 @@ class Job:
             "size": self.size,
             "host": self.host,
             "deadline_milliseconds": round(1000 * self.deadline_seconds),
+            "encrypt": self.encrypt,
         }

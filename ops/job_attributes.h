@@ -23,6 +23,7 @@ inline absl::Status JobFromAttributes(tensorflow::OpKernelConstruction* context,
   TF_RETURN_IF_ERROR(context->GetAttr("size", &size));
   TF_RETURN_IF_ERROR(context->GetAttr("host", &job->host));
   TF_RETURN_IF_ERROR(context->GetAttr("deadline_milliseconds", &deadline));
+  TF_RETURN_IF_ERROR(context->GetAttr("encrypt", &job->encrypt));
   job->dscp.clear();  // lists are appended to
   TF_RETURN_IF_ERROR(context->GetAttr("dscp", &job->dscp));
   job->rank = static_cast<uint32_t>(rank);

@@ -45,9 +45,9 @@ class SenderHandshake {
   uint64_t token() const { return token_; }
 
  private:
-  const Secret secret_;
-  const uint32_t rank_;
-  const uint8_t priority_;
+  Secret secret_;
+  uint32_t rank_;
+  uint8_t priority_;
   Nonce mine_;
   Nonce theirs_{};
   bool challenged_ = false;

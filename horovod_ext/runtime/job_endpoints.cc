@@ -12,6 +12,7 @@ Status Listen(const JobOptions& options, Endpoint* endpoint) {
   transport_options.rank = options.rank;
   transport_options.host = options.host;
   transport_options.secret = options.secret;
+  transport_options.encrypt = options.encrypt;
   transport_options.dscp = options.dscp.front();
   transport_options.silence = options.deadline;
   std::unique_ptr<ZmqTransport> transport;

@@ -19,6 +19,7 @@ struct JobOptions {
   uint32_t size = 1;
   std::string host;  // this rank's address, which the others can reach
   Secret secret{};   // the job's
+  bool encrypt = false;
   std::chrono::milliseconds deadline{60'000};
   std::vector<int> dscp = {46, 0};  // by priority, the highest first
 

@@ -20,6 +20,7 @@
 #include "horovod_ext/runtime/parameter_client.h"
 #include "horovod_ext/runtime/parameter_server.h"
 #include "horovod_ext/runtime/zmq_transport.h"
+#include "horovod_ext/runtime/zmtp_stranger.h"
 
 namespace trepak {
 namespace {
@@ -130,7 +131,9 @@ std::vector<std::string> Greetings() {
       v3,
       v3 + ready,
       v3 + ready + "\1\70"s + std::string(56, 't') + "\0\0"s,
-      signature + "\3\0PLAIN"s + std::string(45, '\0'),
+      zmtp::PlainHello("rank 0", "secret"),
+      zmtp::PlainHello("", "") + zmtp::Initiate(),
+      zmtp::Greeting("CURVE") + zmtp::Command("HELLO", "\1\0"s + std::string(192, 'c')),
       "GET / HTTP/1.1\r\n\r\n",
       "\x16\3\1\2\0\1\0\1\xfc\3\3"s,  // TLS
       "SSH-2.0-OpenSSH_9.2\r\n",
@@ -213,8 +216,18 @@ class Quiet : public Transport::Receiver {
   std::atomic<int> failures{0};
 };
 
+// Waits a moment for an answer.
+void Listen(int fd) {
+  const timeval moment{0, 20'000};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof(moment));
+  char bytes[256];
+  while (recv(fd, bytes, sizeof(bytes), 0) == sizeof(bytes)) {
+  }
+}
+
 // Connects, sends, and leaves in one of the ways in which peers leave; false if it can't connect.
-bool Intrude(int port, const std::string& bytes, Mutator* mutator) {
+// What comes before `bytes` is heard out.
+bool Intrude(int port, const std::string& hello, const std::string& bytes, Mutator* mutator) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in where{};
   where.sin_family = AF_INET;
@@ -223,6 +236,11 @@ bool Intrude(int port, const std::string& bytes, Mutator* mutator) {
   if (connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)) != 0) {
     close(fd);
     return false;
+  }
+  if (!hello.empty()) {
+    [[maybe_unused]] const ssize_t said = send(fd, hello.data(), hello.size(), MSG_NOSIGNAL);
+    Listen(fd);
+    Listen(fd);
   }
   const size_t first = bytes.empty() ? 0 : mutator->Below(bytes.size() + 1);
   [[maybe_unused]] ssize_t sent = send(fd, bytes.data(), first, MSG_NOSIGNAL);
@@ -253,6 +271,7 @@ TEST(WireFuzzTest, TransportSurvivesAnyStranger) {
   const int port = std::stoi(address.substr(address.rfind(':') + 1));
   Mutator mutator(2);
   const std::vector<std::string> seeds = Greetings();
+  const std::vector<std::string> messages = Messages();
   Budget budget;
   int64_t connected = 0;
   int64_t checksum = 0;
@@ -260,7 +279,19 @@ TEST(WireFuzzTest, TransportSurvivesAnyStranger) {
     const std::string& seed = seeds[mutator.Below(seeds.size())];
     const std::string bytes = mutator.Below(8) == 0 ? seed : mutator.Mutate(seed);
     checksum += Sum(bytes);
-    if (Intrude(port, bytes, &mutator)) {
+    // Some have found a ticket somewhere, and so come to what is behind it.
+    std::string hello;
+    std::string said = bytes;
+    if (mutator.Below(50) == 0) {
+      const Ticket ticket = MakeTicket(options.secret, address);
+      hello = zmtp::PlainHello(ticket.number, ticket.proof);
+      const std::string message = mutator.Mutate(messages[mutator.Below(messages.size())]);
+      said = zmtp::Initiate() +
+             zmtp::Frame(zmtp::kMore, message.substr(0, std::min(message.size(), kHeaderBytes))) +
+             zmtp::Frame(0, message.substr(std::min(message.size(), kHeaderBytes))) +
+             mutator.Garbage(16);
+    }
+    if (Intrude(port, hello, said, &mutator)) {
       ++connected;
     } else {
       std::this_thread::sleep_for(milliseconds(10));  // all ports of this machine are in use

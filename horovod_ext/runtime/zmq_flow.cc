@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "horovod_ext/runtime/zmq_gate.h"
+#include "horovod_ext/runtime/zmq_proof.h"
+
 namespace trepak {
 namespace {
 
@@ -11,13 +14,18 @@ namespace {
 // waits beyond them does so in queues_, by reference.
 constexpr int kMessagesInside = 4;
 
+constexpr int64_t kMostReplyBytes = 1024;
+
 constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 }  // namespace
 
-ZmqFlow::ZmqFlow(const FlowTarget& target, const Secret& secret, uint32_t rank)
-    : target_(target), handshake_(secret, rank, target.priority) {}
+ZmqFlow::ZmqFlow(void* context, const FlowTarget& target, const Options& options)
+    : context_(context),
+      target_(target),
+      options_(options),
+      handshake_(options.secret, options.rank, target.priority) {}
 
 ZmqFlow::~ZmqFlow() {
   if (socket_ != nullptr) {
@@ -30,9 +38,11 @@ std::string ZmqFlow::Name() const {
          std::to_string(target_.priority) + ")";
 }
 
-Status ZmqFlow::Connect(void* context, std::chrono::milliseconds silence) {
-  socket_ = zmq_socket(context, ZMQ_DEALER);
-  const int milliseconds = static_cast<int>(silence.count());
+Status ZmqFlow::Connect() {
+  handshake_ = SenderHandshake(options_.secret, options_.rank, target_.priority);
+  greeted_ = false;
+  socket_ = zmq_socket(context_, ZMQ_DEALER);
+  const int milliseconds = static_cast<int>(options_.silence.count());
   SetInt(socket_, ZMQ_LINGER, static_cast<int>(kFarewell.count()));
   SetInt(socket_, ZMQ_SNDHWM, target_.send_buffer == 0 ? kMessagesInside : 1);
   if (target_.send_buffer != 0) {
@@ -42,9 +52,14 @@ Status ZmqFlow::Connect(void* context, std::chrono::milliseconds silence) {
   SetInt(socket_, ZMQ_TOS, target_.dscp << 2);
   SetInt(socket_, ZMQ_HEARTBEAT_IVL, std::max(1, milliseconds / 4));
   SetInt(socket_, ZMQ_HEARTBEAT_TIMEOUT, milliseconds);
-  monitor_ = OpenMonitor(
-      context, socket_,
-      "flow-" + std::to_string(target_.priority) + "-" + std::to_string(target_.peer), kEvents);
+  SetInt(socket_, ZMQ_HANDSHAKE_IVL, static_cast<int>(ZmqGate::kProofDeadline.count()));
+  // Replies are short. Whoever has taken the peer's place can't make this process hold more.
+  zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &kMostReplyBytes, sizeof(kMostReplyBytes));
+  GiveProof(socket_, options_.secret, target_.address, options_.encrypt);
+  monitor_ = OpenMonitor(context_, socket_,
+                         "flow-" + std::to_string(target_.priority) + "-" +
+                             std::to_string(target_.peer) + "-" + std::to_string(++tries_),
+                         kEvents);
   if (zmq_connect(socket_, target_.address.c_str()) != 0) {
     return UnavailableError("the address of " + Name() + " is none: " + zmq_strerror(zmq_errno()));
   }
@@ -56,8 +71,17 @@ Status ZmqFlow::Connect(void* context, std::chrono::milliseconds silence) {
 }
 
 Status ZmqFlow::Proceed() {
+  if (socket_ == nullptr) {
+    TREPAK_RETURN_IF_ERROR(Connect());
+  }
   TREPAK_RETURN_IF_ERROR(ReadReplies());
-  TREPAK_RETURN_IF_ERROR(ReadEvents());
+  if (socket_ != nullptr) {
+    TREPAK_RETURN_IF_ERROR(ReadEvents());
+  }
+  if (socket_ == nullptr) {
+    due_ = false;  // until the next tick
+    return OkStatus();
+  }
   SendQueued();
   const bool has_to_send = handshake_.open() ? !queues_.empty() : !greeted_;
   // Also makes the descriptor tell what comes from now on.
@@ -67,17 +91,17 @@ Status ZmqFlow::Proceed() {
 
 Status ZmqFlow::ReadReplies() {
   while (true) {
-    const std::vector<ZmqPart> parts = ReceiveParts(socket_);
+    std::vector<ZmqPart> parts = ReceiveParts(socket_);
     if (parts.empty()) {
       return OkStatus();
     }
     Message message;
-    Status status = ToMessage(parts, 0, &message);
+    Status status = ToMessage(&parts, 0, &message);
     if (status.ok() && message.header.kind == MessageKind::kChallenge) {
       Message reply;
       status = handshake_.OnChallenge(message, &reply);
       if (status.ok() && !SendMessage(socket_, reply)) {
-        status = UnavailableError("it takes no messages");
+        return OnLoss();
       }
     } else if (status.ok()) {
       status = handshake_.OnWelcome(message);
@@ -93,11 +117,31 @@ Status ZmqFlow::ReadEvents() {
   if (!event) {
     return OkStatus();
   }
-  if (event->kind == ZMQ_EVENT_DISCONNECTED) {
+  switch (event->kind) {
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      return InvalidArgumentError(Name() + " refused a flow: it does not know the job's secret");
+    case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      return event->value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+                 ? FailedPreconditionError(
+                       "the flow to " + Name() + ": " + (options_.encrypt ? "this" : "the other") +
+                       " rank encrypts its flows and the " + (options_.encrypt ? "other" : "this") +
+                       " one does not: set TREPAK_ENCRYPT alike on all ranks")
+                 : UnavailableError("no trepak of this job answers at " + Name());
+    default:
+      return OnLoss();
+  }
+}
+
+Status ZmqFlow::OnLoss() {
+  if (handshake_.open() || std::chrono::steady_clock::now() >= options_.deadline) {
     return UnavailableError("the connection to " + Name() +
                             " was lost: its process has ended, or the network was cut");
   }
-  return UnavailableError("no trepak of this job answers at " + Name());
+  Disconnect();
+  failure_ = "it ended " + std::to_string(tries_) +
+             " connections before they were open; it is another job's process, or has ended, or " +
+             "strangers keep it busy";
+  return OkStatus();
 }
 
 void ZmqFlow::SendQueued() {
@@ -124,13 +168,18 @@ void ZmqFlow::Enqueue(Message message) {
   due_ = true;
 }
 
-void ZmqFlow::Drop() {
+void ZmqFlow::Disconnect() {
   if (socket_ != nullptr) {
     SetInt(socket_, ZMQ_LINGER, 0);
-    CloseMonitored(socket_, monitor_);
-    socket_ = nullptr;
+    CloseMonitored(std::exchange(socket_, nullptr), monitor_);
   }
+  descriptors_ = {-1, -1};
+}
+
+void ZmqFlow::Drop() {
+  Disconnect();
   queues_.clear();
+  ended_ = true;
 }
 
 }  // namespace trepak

@@ -21,7 +21,17 @@ namespace trepak {
 // it.
 class ZmqFlow {
  public:
-  ZmqFlow(const FlowTarget& target, const Secret& secret, uint32_t rank);
+  struct Options {
+    Secret secret{};    // see FlowTarget
+    uint32_t rank = 0;  // this process's
+    bool encrypt = false;
+    // A peer that has answered nothing for so long is taken to be gone.
+    std::chrono::milliseconds silence{60'000};
+    // Until then, it is tried anew where a peer's process ends the connection before it is open.
+    std::chrono::steady_clock::time_point deadline;
+  };
+
+  ZmqFlow(void* context, const FlowTarget& target, const Options& options);
   ZmqFlow(const ZmqFlow&) = delete;
   ZmqFlow& operator=(const ZmqFlow&) = delete;
   // What is queued inside ZeroMQ still goes, if that takes no longer than kFarewell.
@@ -29,10 +39,7 @@ class ZmqFlow {
 
   static constexpr std::chrono::milliseconds kFarewell{5000};
 
-  // Begins to connect. `silence`: a peer that has answered nothing for so long is taken to be gone.
-  Status Connect(void* context, std::chrono::milliseconds silence);
-
-  // The descriptors that poll() is to wait for: see DescriptorOf.
+  // The descriptors that poll() is to wait for, -1 where there is none: see DescriptorOf.
   static constexpr size_t kDescriptors = 2;
   std::array<int, kDescriptors> descriptors() const { return descriptors_; }
 
@@ -40,8 +47,8 @@ class ZmqFlow {
   bool is_due() const { return due_ && !has_ended(); }
   void set_due() { due_ = true; }
 
-  // Reads replies and events, and sends; the flow is still due if more can be done at once. The
-  // first error ends the flow; it names the peer.
+  // Connects, reads replies and events, and sends; the flow is still due if more can be done at
+  // once. The first error ends the flow; it names the peer.
   Status Proceed();
 
   // Closes the flow at once and drops what is queued.
@@ -51,23 +58,35 @@ class ZmqFlow {
 
   const FlowTarget& target() const { return target_; }
   bool is_open() const { return handshake_.open(); }  // the peer has accepted it
-  bool has_ended() const { return socket_ == nullptr; }
+  bool has_ended() const { return ended_; }
+  // Of a flow that is not open: why the last try to connect failed, if one has.
+  const std::string& failure() const { return failure_; }
   bool is_idle() const { return has_ended() || queues_.empty(); }
   uint64_t sent() const { return sent_; }  // messages, those of the handshake aside
 
  private:
+  Status Connect();
+  // Closes the connection and drops what is in it.
+  void Disconnect();
+  // What is to be done where the connection was lost: another try, or the flow's end.
+  Status OnLoss();
   Status ReadReplies();
   Status ReadEvents();
   void SendQueued();
   std::string Name() const;
 
+  void* const context_;
   const FlowTarget target_;
+  const Options options_;
   SenderHandshake handshake_;
   void* socket_ = nullptr;
   void* monitor_ = nullptr;
   std::array<int, kDescriptors> descriptors_{-1, -1};  // of socket_ and monitor_
   bool due_ = true;
   bool greeted_ = false;
+  bool ended_ = false;
+  int tries_ = 0;
+  std::string failure_;
   uint64_t sent_ = 0;
   std::map<uint16_t, std::deque<Message>> queues_;  // by order; none is empty
 };

@@ -1,6 +1,8 @@
 #include "horovod_ext/runtime/zmq_socket.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -24,6 +26,23 @@ int Insist(const Call& call) {
     result = call();
   } while (result < 0 && zmq_errno() == EINTR);
   return result;
+}
+
+void SendPart(void* socket, const Payload& payload, bool more) {
+  zmq_msg_t part;
+  if (payload.size() <= kCopiedBytes) {
+    zmq_msg_init_size(&part, payload.size());
+    if (payload.size() != 0) {
+      std::memcpy(zmq_msg_data(&part), payload.data(), payload.size());
+    }
+  } else {
+    auto* owner = new Payload(payload);
+    zmq_msg_init_data(&part, owner->mutable_data(), owner->size(), &Release, owner);
+  }
+  const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+  if (Insist([&] { return zmq_msg_send(&part, socket, flags); }) < 0) {
+    zmq_msg_close(&part);
+  }
 }
 
 }  // namespace
@@ -53,13 +72,26 @@ std::vector<ZmqPart> ReceiveParts(void* socket) {
   return parts;
 }
 
-Status ToMessage(const std::vector<ZmqPart>& parts, size_t first, Message* message) {
-  if (parts.size() != first + 2) {
-    return InvalidArgumentError("a message has " + std::to_string(parts.size() - first) +
-                                " parts, not two");
+Status ToMessage(std::vector<ZmqPart>* parts, size_t first, Message* message) {
+  if (parts->size() < first + 2) {
+    return InvalidArgumentError("a message has " + std::to_string(parts->size() - first) +
+                                " parts, not a header and a payload");
   }
-  message->payload = parts[first + 1].payload();
-  return Decode(parts[first].view(), message->payload.size(), &message->header);
+  const auto payload = parts->begin() + static_cast<std::ptrdiff_t>(first) + 1;
+  size_t size = 0;
+  std::for_each(payload, parts->end(), [&](const ZmqPart& part) { size += part.view().size(); });
+  TREPAK_RETURN_IF_ERROR(Decode((*parts)[first].view(), size, &message->header));
+  if (payload + 1 == parts->end()) {
+    message->payload = payload->payload();
+    return OkStatus();
+  }
+  message->payload = Payload::Allocate(size);
+  char* at = static_cast<char*>(message->payload.mutable_data());
+  std::for_each(payload, parts->end(), [&](ZmqPart& part) {
+    at = std::copy(part.view().begin(), part.view().end(), at);
+    part = ZmqPart();
+  });
+  return OkStatus();
 }
 
 bool SendMessage(void* socket, const Message& message) {
@@ -67,20 +99,14 @@ bool SendMessage(void* socket, const Message& message) {
   if (zmq_send(socket, header.data(), header.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
     return false;
   }
-  zmq_msg_t part;
-  if (message.payload.size() <= kCopiedBytes) {
-    zmq_msg_init_size(&part, message.payload.size());
-    if (message.payload.size() != 0) {
-      std::memcpy(zmq_msg_data(&part), message.payload.data(), message.payload.size());
-    }
-  } else {
-    auto* owner = new Payload(message.payload);
-    zmq_msg_init_data(&part, owner->mutable_data(), owner->size(), &Release, owner);
-  }
   // The first part reserved the place of the whole message.
-  if (Insist([&] { return zmq_msg_send(&part, socket, ZMQ_DONTWAIT); }) < 0) {
-    zmq_msg_close(&part);
-  }
+  size_t sent = 0;
+  do {
+    const size_t bytes = std::min(kPartBytes, message.payload.size() - sent);
+    const bool more = sent + bytes < message.payload.size();
+    SendPart(socket, message.payload.Part(sent, bytes), more);
+    sent += bytes;
+  } while (sent < message.payload.size());
   return true;
 }
 
@@ -107,6 +133,7 @@ void* OpenMonitor(void* context, void* socket, const std::string& name, int even
   zmq_socket_monitor(socket, address.c_str(), events);
   void* monitor = zmq_socket(context, ZMQ_PAIR);
   SetInt(monitor, ZMQ_LINGER, 0);
+  SetInt(monitor, ZMQ_RCVHWM, 0);  // no bound
   zmq_connect(monitor, address.c_str());
   return monitor;
 }

@@ -47,8 +47,15 @@ class ZmqPart {
 // Returns all parts of the next message; empty if there is none.
 std::vector<ZmqPart> ReceiveParts(void* socket);
 
-// Reads a message from its header and its payload, the parts from number `first` on.
-Status ToMessage(const std::vector<ZmqPart>& parts, size_t first, Message* message);
+// ZeroMQ gets memory for a frame as soon as it is announced, whoever announces it. So longer frames
+// end a connection, and longer payloads travel in parts: those of a slice that is cut by default
+// have one, which the receiver need not copy.
+constexpr size_t kPartBytes = 4 << 20;
+constexpr int64_t kMostFrameBytes = kPartBytes + 64;  // with what encryption adds
+
+// Reads a message from its header and the parts of its payload, which begin at number `first`; they
+// are let go.
+Status ToMessage(std::vector<ZmqPart>* parts, size_t first, Message* message);
 
 // Sends header and payload; the payload is not copied. False if the socket can't take it now.
 bool SendMessage(void* socket, const Message& message);
@@ -63,12 +70,13 @@ int DescriptorOf(void* socket);
 // Whether one of these can be done now: ZMQ_POLLIN, ZMQ_POLLOUT.
 bool IsReady(void* socket, int events);
 
-// Returns a socket that tells what happens to another one; `name` must be the context's only one.
+// Returns a socket that tells what happens to another one, and keeps all of it until it is read:
+// ZeroMQ's own thread would wait, otherwise. `name` must be the context's only one.
 void* OpenMonitor(void* context, void* socket, const std::string& name, int events);
 
 struct ZmqEvent {
   uint16_t kind = 0;   // e.g. ZMQ_EVENT_DISCONNECTED
-  int32_t value = -1;  // of a disconnection: its file descriptor
+  int32_t value = -1;  // a file descriptor, or why something failed
 };
 
 // Returns the next event of a monitor.

@@ -6,37 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <iterator>
-#include <optional>
 #include <utility>
-
-#include "horovod_ext/runtime/zmq_socket.h"
 
 namespace trepak {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kReceiveMessages = 8;
-constexpr int64_t kMostBytes = int64_t{1} << 31;
-constexpr size_t kMostConnections = 4096;
-constexpr int kTickMilliseconds = 100;
-constexpr int kMessagesPerTurn = 64;
-constexpr int kLoggedRefusals = 5;
-
-// Places in items_.
-constexpr size_t kWake = 0;
-constexpr size_t kListener = 1;
-constexpr size_t kStrangers = 2;
-constexpr size_t kFlows = 3;
-
-constexpr char kZapDomain[] = "trepak";
-
-Status ZmqError(const std::string& what) {
-  return UnavailableError(what + ": " + zmq_strerror(zmq_errno()));
-}
+constexpr std::chrono::milliseconds kTick{100};
 
 }  // namespace
 
@@ -57,6 +35,7 @@ Status ZmqTransport::Start(const Options& options, Receiver* receiver,
 
 ZmqTransport::~ZmqTransport() {
   Stop();
+  listener_ = nullptr;
   if (context_ != nullptr) {
     zmq_ctx_term(context_);
   }
@@ -72,26 +51,8 @@ Status ZmqTransport::Listen() {
     return UnavailableError("rank " + std::to_string(options_.rank) +
                             ": flows can't be set up: " + std::strerror(errno));
   }
-  listener_ = zmq_socket(context_, ZMQ_ROUTER);
-  SetInt(listener_, ZMQ_LINGER, 0);
-  SetInt(listener_, ZMQ_TOS, options_.dscp << 2);
-  SetInt(listener_, ZMQ_RCVHWM, kReceiveMessages);
-  zmq_setsockopt(listener_, ZMQ_MAXMSGSIZE, &kMostBytes, sizeof(kMostBytes));
-  // Refuses peers of ZeroMQ's protocols before 3.0, for which a stranger's bytes can pass: an
-  // assertion of libzmq 4.3.4 ends the process if such a peer leaves at the wrong time.
-  zmq_setsockopt(listener_, ZMQ_ZAP_DOMAIN, kZapDomain, sizeof(kZapDomain) - 1);
-  const std::string wanted = "tcp://" + options_.host + ":*";
-  if (zmq_bind(listener_, wanted.c_str()) != 0) {
-    Status status = ZmqError("rank " + std::to_string(options_.rank) + " can't listen at " +
-                             options_.host + " for other ranks' flows");
-    zmq_close(std::exchange(listener_, nullptr));
-    return status;
-  }
-  char bound[256];
-  size_t size = sizeof(bound);
-  zmq_getsockopt(listener_, ZMQ_LAST_ENDPOINT, bound, &size);
-  address_ = bound;
-  return OkStatus();
+  listener_ = std::make_unique<ZmqListener>(options_, receiver_);
+  return listener_->Listen(context_);
 }
 
 void ZmqTransport::Wake() {
@@ -111,7 +72,7 @@ Status ZmqTransport::Open(const FlowTarget& target, std::chrono::milliseconds de
     return FailedPreconditionError("a flow to rank " + std::to_string(target.peer) +
                                    " of this priority was opened before, or all have ended");
   }
-  to_open_.emplace(id, target);
+  to_open_[id] = {target, Clock::now() + deadline};
   Wake();
   const auto over = [&] { return outcomes_.count(id) != 0 || stopping_; };
   const bool in_time = opened_.wait_for(lock, deadline, over);
@@ -119,10 +80,11 @@ Status ZmqTransport::Open(const FlowTarget& target, std::chrono::milliseconds de
     return CancelledError("rank " + std::to_string(options_.rank) + " stopped its flows");
   }
   if (!in_time) {
-    return DeadlineExceededError("rank " + std::to_string(options_.rank) + " waited " +
-                                 std::to_string(deadline.count()) + " ms for rank " +
-                                 std::to_string(target.peer) + " at " + target.address +
-                                 " to accept a flow");
+    const auto failure = failures_.find(id);
+    return DeadlineExceededError(
+        "rank " + std::to_string(options_.rank) + " waited " + std::to_string(deadline.count()) +
+        " ms for rank " + std::to_string(target.peer) + " at " + target.address +
+        " to accept a flow" + (failure == failures_.end() ? "" : ": " + failure->second));
   }
   return outcomes_[id];
 }
@@ -154,22 +116,13 @@ void ZmqTransport::Stop() {
 }
 
 void ZmqTransport::Loop() {
-  strangers_ = OpenMonitor(context_, listener_, "listener", ZMQ_EVENT_DISCONNECTED);
   Clock::time_point last_tick = Clock::now();
   uint64_t sent_before = 0;
-  int silent_ticks = 0;       // without a message sent; a machine that stood still has just one
-  bool has_mail = true;       // of listener_
-  bool has_strangers = true;  // events of strangers_
+  int silent_ticks = 0;  // without a message sent; a machine that stood still has just one
   while (true) {
-    Wait(has_mail || HasDueFlows() ? 0 : kTickMilliseconds);
-    has_mail = has_mail || items_[kListener].revents != 0;
-    has_strangers = has_strangers || items_[kStrangers].revents != 0;
-    if (has_mail || has_strangers) {
-      has_mail = !ReceiveFromPeers();
-    }
-    if (has_strangers && !has_mail) {  // who has brought a message is none
-      CountStrangers();
-      has_strangers = false;
+    Wait(Patience());
+    if (listener_->is_due()) {
+      listener_->Proceed();
     }
     TakeWork();
     for (auto& [id, flow] : flows_) {  // the highest priority first
@@ -178,11 +131,11 @@ void ZmqTransport::Loop() {
       }
     }
     const Clock::time_point now = Clock::now();
-    if (now - last_tick >= std::chrono::milliseconds(kTickMilliseconds)) {
+    if (now - last_tick >= kTick) {
       last_tick = now;
       receiver_->OnTick();
       // A descriptor is silent about what ZeroMQ had already read when a signal interrupted it.
-      has_mail = has_strangers = true;
+      listener_->set_due();
       for (auto& [id, flow] : flows_) {
         flow->set_due();
       }
@@ -193,37 +146,43 @@ void ZmqTransport::Loop() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!stopping_) {
       silent_ticks = 0;
-    } else if ((to_send_.empty() && IsIdle()) ||
-               silent_ticks * kTickMilliseconds >= ZmqFlow::kFarewell.count()) {
+    } else if ((to_send_.empty() && IsIdle()) || silent_ticks * kTick >= ZmqFlow::kFarewell) {
       break;
     }
   }
-  CloseMonitored(std::exchange(listener_, nullptr), strangers_);
+  listener_->Close();
   flows_.clear();
-  connections_.clear();
 }
 
-void ZmqTransport::Wait(int milliseconds) {
-  items_.assign({{wake_fd_, POLLIN, 0},
-                 {DescriptorOf(listener_), POLLIN, 0},
-                 {DescriptorOf(strangers_), POLLIN, 0}});
+void ZmqTransport::Wait(std::chrono::milliseconds patience) {
+  items_.assign({{wake_fd_, POLLIN, 0}});
+  const auto add = [&](const auto& descriptors) {
+    for (const int descriptor : descriptors) {
+      items_.push_back({descriptor, POLLIN, 0});
+    }
+  };
+  add(listener_->descriptors());
   for (const auto& [id, flow] : flows_) {
-    if (!flow->has_ended()) {
-      for (const int descriptor : flow->descriptors()) {
-        items_.push_back({descriptor, POLLIN, 0});
-      }
-    }
+    add(flow->descriptors());
   }
-  poll(items_.data(), items_.size(), milliseconds);
-  size_t item = kFlows;
+  poll(items_.data(), items_.size(), static_cast<int>(patience.count()));
+  auto item = items_.begin() + 1;
+  const auto is_readable = [&](size_t descriptors) {
+    bool readable = false;
+    for (; descriptors > 0; --descriptors, ++item) {
+      readable = readable || item->revents != 0;
+    }
+    return readable;
+  };
+  if (is_readable(ZmqListener::kDescriptors) || listener_->is_watching()) {
+    listener_->set_due();
+  }
   for (auto& [id, flow] : flows_) {
-    for (size_t i = 0; i < ZmqFlow::kDescriptors && !flow->has_ended(); ++i, ++item) {
-      if (items_[item].revents != 0) {
-        flow->set_due();
-      }
+    if (is_readable(ZmqFlow::kDescriptors)) {
+      flow->set_due();
     }
   }
-  if (items_[kWake].revents != 0) {
+  if (items_.front().revents != 0) {
     uint64_t woken = 0;
     [[maybe_unused]] const ssize_t read_bytes = read(wake_fd_, &woken, sizeof(woken));
   }
@@ -231,9 +190,13 @@ void ZmqTransport::Wait(int milliseconds) {
   awake_ = true;
 }
 
-bool ZmqTransport::HasDueFlows() const {
-  return std::any_of(flows_.begin(), flows_.end(),
-                     [](const auto& entry) { return entry.second->is_due(); });
+std::chrono::milliseconds ZmqTransport::Patience() const {
+  const bool is_due =
+      listener_->is_due() || std::any_of(flows_.begin(), flows_.end(),
+                                         [](const auto& entry) { return entry.second->is_due(); });
+  return is_due                     ? std::chrono::milliseconds(0)
+         : listener_->is_watching() ? ZmqListener::kWatchEvery
+                                    : kTick;
 }
 
 bool ZmqTransport::IsIdle() const {
@@ -250,7 +213,7 @@ uint64_t ZmqTransport::SentMessages() const {
 }
 
 void ZmqTransport::TakeWork() {
-  std::map<FlowId, FlowTarget> to_open;
+  std::map<FlowId, Opening> to_open;
   std::deque<std::pair<FlowId, Message>> to_send;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -258,14 +221,14 @@ void ZmqTransport::TakeWork() {
     to_send.swap(to_send_);
     awake_ = false;
   }
-  for (const auto& [id, target] : to_open) {
-    auto& flow = flows_[id];
-    flow =
-        std::make_unique<ZmqFlow>(target, target.secret.value_or(options_.secret), options_.rank);
-    const Status status = flow->Connect(context_, options_.silence);
-    if (!status.ok()) {
-      Settle(flow.get(), status);
-    }
+  for (const auto& [id, opening] : to_open) {
+    ZmqFlow::Options flow;
+    flow.secret = opening.target.secret.value_or(options_.secret);
+    flow.rank = options_.rank;
+    flow.encrypt = options_.encrypt;
+    flow.silence = options_.silence;
+    flow.deadline = opening.deadline;
+    flows_[id] = std::make_unique<ZmqFlow>(context_, opening.target, flow);
   }
   for (auto& [id, message] : to_send) {
     ZmqFlow* const flow = flows_.at(id).get();
@@ -276,90 +239,13 @@ void ZmqTransport::TakeWork() {
 }
 
 void ZmqTransport::Proceed(ZmqFlow* flow) {
-  if (flow->has_ended()) {
-    return;
-  }
   const bool was_open = flow->is_open();
   const Status status = flow->Proceed();
   if (!status.ok() || flow->is_open() != was_open) {
     Settle(flow, status);
-  }
-}
-
-bool ZmqTransport::ReceiveFromPeers() {
-  for (int turn = 0; turn < kMessagesPerTurn; ++turn) {
-    const std::vector<ZmqPart> parts = ReceiveParts(listener_);  // the first is ZeroMQ's own
-    if (parts.empty()) {
-      return true;
-    }
-    const std::string connection(parts[0].view());
-    heard_.insert(parts.back().fd());
-    Message message;
-    Status status = ToMessage(parts, 1, &message);
-    const auto known = connections_.find(connection);
-    if (!status.ok() && known != connections_.end() && known->second->open()) {
-      // No stranger's: what was meant is lost.
-      const uint32_t rank = known->second->rank();
-      receiver_->OnFailure(rank, status.Annotate("from rank " + std::to_string(rank)));
-      continue;
-    }
-    if (!status.ok()) {
-      Refuse(connection, status.Annotate(parts.back().from()));
-      continue;
-    }
-    OnIncoming(connection, std::move(message));
-  }
-  return false;
-}
-
-void ZmqTransport::OnIncoming(const std::string& connection, Message message) {
-  if (connections_.size() >= kMostConnections) {
-    ForgetStrangers();
-  }
-  auto& handshake = connections_[connection];
-  if (handshake == nullptr) {
-    handshake = std::make_unique<ReceiverHandshake>(options_.secret);
-  }
-  if (handshake->open()) {
-    if (message.header.token != handshake->token()) {
-      Refuse("", InvalidArgumentError("a message with a wrong token"));
-      return;
-    }
-    message.header.sender = handshake->rank();
-    message.header.priority = handshake->priority();
-    receiver_->OnMessage(std::move(message));
-    return;
-  }
-  Message reply;
-  const Status status = handshake->OnMessage(message, &reply);
-  if (!status.ok()) {
-    Refuse(connection, status);
-    return;
-  }
-  if (zmq_send(listener_, connection.data(), connection.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
-    SendMessage(listener_, reply);
-  }
-}
-
-void ZmqTransport::CountStrangers() {
-  while (const std::optional<ZmqEvent> event = ReadEvent(strangers_)) {
-    if (heard_.erase(event->value) == 0) {
-      Refuse("", InvalidArgumentError("a connection ended that had brought none"));
-    }
-  }
-}
-
-void ZmqTransport::ForgetStrangers() {
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    it = it->second->open() ? std::next(it) : connections_.erase(it);
-  }
-}
-
-void ZmqTransport::Refuse(const std::string& connection, const Status& why) {
-  connections_.erase(connection);
-  if (refused_.fetch_add(1, std::memory_order_relaxed) < kLoggedRefusals) {
-    std::fprintf(stderr, "trepak: rank %u refused a message: %s\n", options_.rank,
-                 std::string(why.message()).c_str());
+  } else if (!flow->is_open() && !flow->failure().empty()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failures_[FlowId(flow->target().priority, flow->target().peer)] = flow->failure();
   }
 }
 

@@ -5,38 +5,32 @@
 
 #include <poll.h>
 
-#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/handshake.h"
 #include "horovod_ext/runtime/transport.h"
 #include "horovod_ext/runtime/zmq_flow.h"
+#include "horovod_ext/runtime/zmq_listener.h"
 
 namespace trepak {
 
 // Every flow is a connection of its own, made by the sender, because ZMQ_TOS marks only what a
-// connecting socket sends. The receiver has one socket for all of them.
+// connecting socket sends. The receiver has one socket for all of them, see ZmqListener.
 //
 // Thread safety: as Transport says. One thread of its own has all sockets; others hand it work
 // under mutex_. Owns its ZeroMQ context; the receiver must outlive it.
 class ZmqTransport : public Transport {
  public:
-  struct Options {
-    uint32_t rank = 0;
-    std::string host;  // the address to listen on, e.g. "10.0.0.1"; the port is free to choose
-    Secret secret{};
-    // What marks the acknowledgements of all that comes: small, and what is urgent waits for them.
-    int dscp = 0;
+  struct Options : ZmqListener::Options {
     // A peer that has answered nothing for so long is taken to be gone.
     std::chrono::milliseconds silence{60'000};
   };
@@ -46,37 +40,35 @@ class ZmqTransport : public Transport {
                       std::unique_ptr<ZmqTransport>* transport);
   ~ZmqTransport() override;
 
-  std::string address() const override { return address_; }
+  std::string address() const override { return listener_->address(); }
   Status Open(const FlowTarget& target, std::chrono::milliseconds deadline) override;
   Status Send(uint32_t peer, uint8_t priority, Message message) override;
   void Stop() override;
 
-  // Messages that were refused, of strangers or malformed, and connections that brought none.
-  uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  // Messages that were refused, of strangers or malformed, and connections that proved nothing.
+  uint64_t refused() const { return listener_->refused(); }
 
  private:
   using FlowId =
       std::pair<uint8_t, uint32_t>;  // priority first: the order in which queues are served
 
   ZmqTransport(const Options& options, Receiver* receiver);
+  struct Opening {
+    FlowTarget target;
+    std::chrono::steady_clock::time_point deadline;
+  };
+
   Status Listen();
 
   // All of these are for the thread.
   void Loop();
   void TakeWork();
-  // Waits until there may be something to do; marks sockets in items_, and flows as due.
-  void Wait(int milliseconds);
+  // Waits until there may be something to do; marks the listener and flows as due.
+  void Wait(std::chrono::milliseconds patience);
   void Proceed(ZmqFlow* flow);
   // The flow has been opened, or has failed.
   void Settle(ZmqFlow* flow, const Status& status);
-  // False if it left some for the next turn.
-  bool ReceiveFromPeers();
-  void OnIncoming(const std::string& connection, Message message);
-  // Counts connections that end without a message: what came by them was no ZeroMQ.
-  void CountStrangers();
-  void ForgetStrangers();
-  void Refuse(const std::string& connection, const Status& why);
-  bool HasDueFlows() const;
+  std::chrono::milliseconds Patience() const;  // how long to wait at most
   bool IsIdle() const;
   uint64_t SentMessages() const;  // by all flows
 
@@ -85,25 +77,22 @@ class ZmqTransport : public Transport {
 
   const Options options_;
   Receiver* const receiver_;
-  std::string address_;
   void* context_ = nullptr;
   int wake_fd_ = -1;
-  std::atomic<uint64_t> refused_{0};
 
   // Of the thread alone, after Start.
-  void* listener_ = nullptr;
+  std::unique_ptr<ZmqListener> listener_;
   std::map<FlowId, std::unique_ptr<ZmqFlow>> flows_;
-  void* strangers_ = nullptr;  // monitor of listener_
-  // What was waited for: wake_fd_, listener_, strangers_, then the descriptors of all flows.
+  // What was waited for: wake_fd_, then the descriptors of the listener and of all flows.
   std::vector<pollfd> items_;
-  std::map<std::string, std::unique_ptr<ReceiverHandshake>> connections_;  // by ZeroMQ's identity
-  std::set<int> heard_;  // file descriptors of connections that brought a message
 
   std::mutex mutex_;
   std::condition_variable opened_;
   // All guarded by mutex_.
-  std::map<FlowId, FlowTarget> to_open_;
+  std::map<FlowId, Opening> to_open_;
   std::map<FlowId, Status> outcomes_;  // of Open
+  std::map<FlowId, std::string>
+      failures_;  // of flows that are still tried, why the last try failed
   std::deque<std::pair<FlowId, Message>> to_send_;
   bool stopping_ = false;
   bool awake_ = false;  // the thread looks for work before it waits again

@@ -82,7 +82,8 @@ bool Same(const Message& a, const Message& b) {
                     static_cast<const char*>(b.payload.data()));
 }
 
-class ZmqTransportTest : public testing::Test {
+// Plain and encrypted.
+class ZmqTransportTest : public testing::TestWithParam<bool> {
  protected:
   ZmqTransportTest() {
     Start(0, secret_, &collectors_[0], &transports_[0]);
@@ -90,13 +91,14 @@ class ZmqTransportTest : public testing::Test {
   }
 
   static void Start(uint32_t rank, const Secret& secret, Collector* collector,
-                    std::unique_ptr<ZmqTransport>* transport, milliseconds silence = kDeadline) {
+                    std::unique_ptr<ZmqTransport>* transport, bool encrypt = GetParam()) {
     ZmqTransport::Options options;
     options.rank = rank;
     options.host = "127.0.0.1";
     options.secret = secret;
-    options.silence = silence;
+    options.silence = kDeadline;
     options.dscp = 26;
+    options.encrypt = encrypt;
     const Status status = ZmqTransport::Start(options, collector, transport);
     ASSERT_TRUE(status.ok()) << status;
   }
@@ -110,10 +112,15 @@ class ZmqTransportTest : public testing::Test {
   std::unique_ptr<ZmqTransport> transports_[2];
 };
 
-TEST_F(ZmqTransportTest, MessagesOfAllSizesArriveInOrder) {
+INSTANTIATE_TEST_SUITE_P(Flows, ZmqTransportTest, testing::Bool(), [](const auto& flows) {
+  return std::string(flows.param ? "Encrypted" : "Plain");
+});
+
+TEST_P(ZmqTransportTest, MessagesOfAllSizesArriveInOrder) {
   ASSERT_TRUE(Open().ok());
   std::vector<Message> sent;
-  for (size_t bytes : {0, 1, 1024, 1025, 8191, 8193, 100'000, 4'000'000}) {
+  for (size_t bytes :
+       {0, 1, 1024, 1025, 8191, 8193, 100'000, 4'000'000, 4'194'304, 4'194'305, 9'000'000}) {
     sent.push_back(Push(static_cast<uint32_t>(sent.size()), bytes));
     ASSERT_TRUE(transports_[0]->Send(1, 0, sent.back()).ok());
   }
@@ -125,7 +132,7 @@ TEST_F(ZmqTransportTest, MessagesOfAllSizesArriveInOrder) {
   }
 }
 
-TEST_F(ZmqTransportTest, PayloadsAreNotCopiedAndLetGo) {
+TEST_P(ZmqTransportTest, PayloadsAreNotCopiedAndLetGo) {
   ASSERT_TRUE(Open().ok());
   Message message = Push(1, 1'000'000);
   auto owner = std::make_shared<int>(0);
@@ -143,7 +150,7 @@ TEST_F(ZmqTransportTest, PayloadsAreNotCopiedAndLetGo) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST_F(ZmqTransportTest, HundredsOfMessagesWaitWithoutBeingLost) {
+TEST_P(ZmqTransportTest, HundredsOfMessagesWaitWithoutBeingLost) {
   ASSERT_TRUE(Open().ok());
   for (uint32_t i = 0; i < 500; ++i) ASSERT_TRUE(transports_[0]->Send(1, 0, Push(i, 20'000)).ok());
   const std::vector<Message> got = collectors_[1].Messages(500);
@@ -151,7 +158,7 @@ TEST_F(ZmqTransportTest, HundredsOfMessagesWaitWithoutBeingLost) {
   for (uint32_t i = 0; i < 500; ++i) EXPECT_EQ(got[i].header.key, i);
 }
 
-TEST_F(ZmqTransportTest, SmallerOrdersOvertakeWhatWaits) {
+TEST_P(ZmqTransportTest, SmallerOrdersOvertakeWhatWaits) {
   constexpr uint32_t kMessages = 200;
   ASSERT_TRUE(transports_[0]->Open({1, 0, 0, transports_[1]->address(), 64 << 10}, kDeadline).ok());
   collectors_[1].Hold(true);
@@ -180,7 +187,7 @@ TEST_F(ZmqTransportTest, SmallerOrdersOvertakeWhatWaits) {
   }
 }
 
-TEST_F(ZmqTransportTest, PrioritiesAreFlowsOfTheirOwn) {
+TEST_P(ZmqTransportTest, PrioritiesAreFlowsOfTheirOwn) {
   ASSERT_TRUE(Open(0).ok());
   ASSERT_TRUE(Open(1).ok());
   EXPECT_FALSE(Open(1).ok()) << "twice";
@@ -191,7 +198,7 @@ TEST_F(ZmqTransportTest, PrioritiesAreFlowsOfTheirOwn) {
 
 uint16_t PortOf(const sockaddr_in& where) { return ntohs(where.sin_port); }
 
-TEST_F(ZmqTransportTest, BothEndsOfAFlowMarkTheirPackets) {
+TEST_P(ZmqTransportTest, BothEndsOfAFlowMarkTheirPackets) {
   ASSERT_TRUE(Open().ok());
   const std::string address = transports_[1]->address();
   const int port = std::stoi(address.substr(address.rfind(':') + 1));
@@ -213,7 +220,7 @@ TEST_F(ZmqTransportTest, BothEndsOfAFlowMarkTheirPackets) {
   EXPECT_EQ(marks, (std::map<std::string, int>{{"sender", 46}, {"receiver", 26}}));
 }
 
-TEST_F(ZmqTransportTest, PeerThatEndsIsReported) {
+TEST_P(ZmqTransportTest, PeerThatEndsIsReported) {
   ASSERT_TRUE(Open().ok());
   transports_[1].reset();
   const std::vector<Status> failures = collectors_[0].Failures(1);
@@ -222,7 +229,7 @@ TEST_F(ZmqTransportTest, PeerThatEndsIsReported) {
   EXPECT_FALSE(transports_[0]->Send(1, 0, Push(1, 10)).ok());
 }
 
-TEST_F(ZmqTransportTest, StopSendsWhatIsQueued) {
+TEST_P(ZmqTransportTest, StopSendsWhatIsQueued) {
   ASSERT_TRUE(Open().ok());
   for (uint32_t i = 0; i < 50; ++i) ASSERT_TRUE(transports_[0]->Send(1, 0, Push(i, 50'000)).ok());
   transports_[0]->Stop();
@@ -230,7 +237,7 @@ TEST_F(ZmqTransportTest, StopSendsWhatIsQueued) {
   EXPECT_TRUE(collectors_[0].Failures(1, milliseconds(50)).empty());
 }
 
-TEST_F(ZmqTransportTest, OpeningHasADeadline) {
+TEST_P(ZmqTransportTest, OpeningHasADeadline) {
   const auto begin = std::chrono::steady_clock::now();
   const Status status = transports_[0]->Open({1, 0, 0, "tcp://127.0.0.1:1"}, milliseconds(300));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -238,16 +245,53 @@ TEST_F(ZmqTransportTest, OpeningHasADeadline) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kDeadline);
 }
 
-TEST_F(ZmqTransportTest, OtherSecretsAreRefused) {
+TEST_P(ZmqTransportTest, OtherSecretsAreRefused) {
   Collector collector;
   std::unique_ptr<ZmqTransport> stranger;
   Start(1, MakeSecret(), &collector, &stranger);
-  // A stranger as the receiver: this side notices.
-  const Status status = transports_[0]->Open({1, 0, 0, stranger->address()}, kDeadline);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("does not know the job's secret"));
-  // As the sender: the other notices first that its receiver is none of its own.
-  EXPECT_FALSE(stranger->Open({0, 0, 0, transports_[0]->address()}, kDeadline).ok());
+  // Whoever has another key is not even told why; so an encrypted flow is tried until its deadline.
+  const milliseconds deadline = GetParam() ? milliseconds(500) : kDeadline;
+  const char* const why =
+      GetParam() ? "it is another job's process" : "does not know the job's secret";
+  // A stranger as the receiver, and as the sender.
+  const Status status = transports_[0]->Open({1, 0, 0, stranger->address()}, deadline);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  EXPECT_FALSE(stranger->Open({0, 0, 0, transports_[0]->address()}, deadline).ok());
   EXPECT_TRUE(collectors_[0].Messages(0).empty());
+}
+
+TEST_P(ZmqTransportTest, RanksThatEncryptAndOthersAreToldSo) {
+  Collector collector;
+  std::unique_ptr<ZmqTransport> other;
+  Start(1, secret_, &collector, &other, !GetParam());
+  const Status status = transports_[0]->Open({1, 0, 0, other->address()}, kDeadline);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the flow to rank 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("set TREPAK_ENCRYPT alike on all ranks"));
+}
+
+TEST_P(ZmqTransportTest, FlowsAreTriedAgainUntilTheirDeadline) {
+  const std::string address = transports_[1]->address();
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  transports_[1].reset();
+  // Something else answers first, and ends the connections.
+  const int listening = socket(AF_INET, SOCK_STREAM, 0);
+  const int yes = 1;
+  setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(static_cast<uint16_t>(port));
+  inet_pton(AF_INET, "127.0.0.1", &where.sin_addr);
+  ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
+  ASSERT_EQ(listen(listening, 1), 0);
+  std::thread closer([&] {
+    for (int i = 0; i < 2; ++i) close(accept(listening, nullptr, nullptr));
+    close(listening);
+  });
+  const Status status = transports_[0]->Open({1, 0, 0, address}, milliseconds(2000));
+  shutdown(listening, SHUT_RDWR);
+  closer.join();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it ended 2 connections before"));
 }
 
 int ConnectTo(const std::string& address) {
@@ -261,7 +305,7 @@ int ConnectTo(const std::string& address) {
   return fd;
 }
 
-TEST_F(ZmqTransportTest, StrangersBytesAreIgnoredAndCounted) {
+TEST_P(ZmqTransportTest, StrangersBytesAreIgnoredAndCounted) {
   ASSERT_TRUE(Open().ok());
   std::mt19937 random(3);
   std::vector<int> open;
@@ -290,7 +334,7 @@ TEST_F(ZmqTransportTest, StrangersBytesAreIgnoredAndCounted) {
   EXPECT_EQ(got[0].header.key, 9u);
 }
 
-TEST_F(ZmqTransportTest, TicksCome) {
+TEST_P(ZmqTransportTest, TicksCome) {
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (collectors_[0].ticks < 3 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(milliseconds(10));
@@ -298,7 +342,7 @@ TEST_F(ZmqTransportTest, TicksCome) {
   EXPECT_GE(collectors_[0].ticks, 3);
 }
 
-TEST_F(ZmqTransportTest, UnusableAddressIsAnError) {
+TEST_P(ZmqTransportTest, UnusableAddressIsAnError) {
   ZmqTransport::Options options;
   options.host = "192.0.2.1";  // for documentation: nobody has it
   std::unique_ptr<ZmqTransport> transport;
