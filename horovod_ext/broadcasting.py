@@ -9,12 +9,12 @@ import horovod.tensorflow as _hvd
 import tensorflow as tf
 from horovod.tensorflow import (  # noqa: F401
     allgather_object,
-    broadcast_,
     broadcast_object,
     broadcast_object_fn,
 )
 
-from trepak.horovod_ext import basics
+from trepak.horovod_ext import basics, collectives
+from trepak.horovod_ext.carriers import is_native
 from trepak.horovod_ext.variables import tf_variable
 
 
@@ -34,25 +34,63 @@ def broadcast_variables(
         root_rank: the rank whose values are copied.
         process_set: the ranks that take part.
         inplace: receive into the variables' own buffers, as in Horovod; saves a temporary copy, but
-            matches variables by name.
+            matches variables by name. Variables whose dtype Horovod does not have are copied.
 
     Raises:
         HorovodInternalError: a rank has left the job.
+        TypeError: a variable's dtype can't be sent, as strings can't.
 
     Returns:
-        None, or the op that does it while a TensorFlow 1 graph is built.
+        None, or the op that does it while a graph is built.
     """
     tensors = [tf_variable(variable) for variable in variables]
+    made = []
     if inplace:
-        return _hvd.broadcast_variables(tensors, root_rank, process_set, inplace)
-    if not basics.is_elastic() and process_set.size() == 1:
-        return None
-    assigned = []
-    for index, variable in enumerate(tensors):
-        name = f"trepak_broadcast_{index}"
-        value = _hvd.broadcast(variable, root_rank, name, True, process_set)
-        assigned.append(variable.assign(value))
-    return None if tf.executing_eagerly() else tf.group(*assigned)
+        received = [variable for variable in tensors if is_native(variable.dtype, "broadcast_")]
+        tensors = [variable for variable in tensors if not is_native(variable.dtype, "broadcast_")]
+        if received:
+            made.append(_hvd.broadcast_variables(received, root_rank, process_set, inplace))
+    if basics.is_elastic() or process_set.size() > 1:
+        made += _copy(tensors, root_rank, "trepak_broadcast", process_set)
+    return None if tf.executing_eagerly() else tf.group(*made)
+
+
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: basics.ProcessSet = basics.global_process_set,
+) -> list[Any]:
+    """Copies variables from `root_rank` into their own buffers; returns their values.
+
+    Args:
+        variables: Keras or TensorFlow variables, of the same names on every rank. Those whose dtype
+            Horovod does not have are copied.
+        root_rank: the rank whose values are copied.
+        name: of the collective.
+        process_set: the ranks that take part.
+
+    Raises:
+        HorovodInternalError: a rank has left the job.
+        TypeError: a variable's dtype can't be sent, as strings can't.
+    """
+    tensors = [tf_variable(variable) for variable in variables]
+    native = [is_native(variable.dtype, "broadcast_") for variable in tensors]
+    received = [variable for variable, is_one in zip(tensors, native, strict=True) if is_one]
+    copied = [variable for variable, is_one in zip(tensors, native, strict=True) if not is_one]
+    values = iter(_hvd.broadcast_(received, root_rank, name, process_set) if received else [])
+    copies = iter(_copy(copied, root_rank, name or "trepak_broadcast_", process_set))
+    return [next(values) if is_one else tf.identity(next(copies)) for is_one in native]
+
+
+def _copy(variables: Sequence[Any], root_rank: int, name: str, process_set: Any) -> list[Any]:
+    """Assigns `root_rank`'s values; returns what `assign` returns."""
+    return [
+        variable.assign(
+            collectives.broadcast(variable, root_rank, f"{name}_{index}", True, process_set)
+        )
+        for index, variable in enumerate(variables)
+    ]
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, collectives, exchange, step_probe
+from trepak.horovod_ext import basics, collectives, exchange, sparse, step_probe
 from trepak.horovod_ext.transport import Transport
 from trepak.horovod_ext.variables import check_agreement, key, tf_variable
 
@@ -174,6 +174,8 @@ class GradientReducer:
             reduced, ready = step_probe.mark_ready(reduced)
         if self.takes_part():
             self._reduce_in_place(reduced, variables, site)
+        else:
+            reduced = [sparse.merged(grad) for grad in reduced]  # as with others
         return step_probe.mark_done(reduced, ready) if marked else reduced
 
     def _reduce_in_place(self, reduced: list[Any], variables: Sequence[Any], site: int) -> None:
@@ -205,9 +207,11 @@ class GradientReducer:
             tensors = self._reduce_dense(group, reduced, f"{site}_dense_{number}")
             for index, tensor in zip(group, tensors, strict=True):
                 reduced[index] = tensor
-        for index in shared:
-            if isinstance(reduced[index], tf.IndexedSlices):
-                reduced[index] = self._gather_sparse(reduced[index], f"{site}_sparse_{index}")
+        gathered = [i for i in shared if isinstance(reduced[i], tf.IndexedSlices)]
+        if gathered:
+            slices = self._sum_sparse([reduced[i] for i in gathered], f"{site}_sparse")
+            for index, one in zip(gathered, slices, strict=True):
+                reduced[index] = one
 
     def is_carried(self, grad: Any, variable: Any) -> bool:
         """Tells whether a gradient travels by the transport, not by Horovod's collectives."""
@@ -290,13 +294,14 @@ class GradientReducer:
         return process_set.included() and (basics.is_elastic() or process_set.size() > 1)
 
     def _densified(self, grad: Any) -> Any:
-        sparse = isinstance(grad, tf.IndexedSlices)
-        return tf.convert_to_tensor(grad) if sparse and self.options.sparse_as_dense else grad
+        is_sparse = isinstance(grad, tf.IndexedSlices)
+        return tf.convert_to_tensor(grad) if is_sparse and self.options.sparse_as_dense else grad
 
     def _size(self, dtype: Any) -> Any:
         return tf.cast(basics.dynamic_size(self.options.process_set), dtype)
 
     def _scaled_local(self, grad: Any) -> Any:
+        grad = sparse.merged(grad)
         if not self.options.scale_local_gradients:
             return grad
         if isinstance(grad, tf.IndexedSlices):
@@ -342,23 +347,12 @@ class GradientReducer:
             ignore_name_scope=True,
         )
 
-    def _gather_sparse(self, grad: tf.IndexedSlices, part: str) -> tf.IndexedSlices:
-        """Concatenates all ranks' slices: the sum of what they stand for."""
+    def _sum_sparse(self, slices: list[tf.IndexedSlices], part: str) -> list[tf.IndexedSlices]:
         options = self.options
+        average = options.op == collectives.Average
         with tf.device(options.device_sparse):
-            values = grad.values
-            if options.op == collectives.Average:
-                values = values / self._size(values.dtype)
-            values, indices = (
-                collectives.allgather(
-                    tensor,
-                    name=self.collective_name(f"{part}_{what}"),
-                    ignore_name_scope=True,
-                    process_set=options.process_set,
-                )
-                for tensor, what in ((values, "values"), (grad.indices, "indices"))
-            )
-        return tf.IndexedSlices(values, indices, dense_shape=grad.dense_shape)
+            name = self.collective_name(part)
+            return sparse.sum_over_ranks(slices, average, name, options.process_set)
 
     def collective_name(self, part: str) -> str:
         """Returns the name of one of this reducer's collectives, the same on every rank."""

@@ -35,11 +35,17 @@ class Plan(NamedTuple):
 # ranks with every feature on one launcher or the other.
 PLANS = {
     "mpi-2": Plan(
-        2, False, "momentum", "1/1", ["elastic_state", "optimizers", *PROMISES, "migrating"]
+        2,
+        False,
+        "momentum",
+        "1/1",
+        ["elastic_state", "optimizers", *PROMISES, "migrating", "dtypes", "sparse"],
     ),
-    "gloo-2": Plan(2, True, "adamw", "1/1", ["elastic_state", "features", "migrating"]),
-    "mpi-3": Plan(3, False, "adam", "1/2", []),
-    "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input"]),
+    "gloo-2": Plan(
+        2, True, "adamw", "1/1", ["elastic_state", "features", "migrating", "dtypes", "sparse"]
+    ),
+    "mpi-3": Plan(3, False, "adam", "1/2", ["sparse"]),
+    "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input", "sparse"]),
 }
 SHOWN = [(name, worker) for name, plan in PLANS.items() for worker in ("exactness", *plan.workers)]
 

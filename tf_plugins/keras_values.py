@@ -1,4 +1,8 @@
-"""The collectives of `trepak.keras`: they take any value that TensorFlow can make a tensor of."""
+"""The collectives of `trepak.keras`: they take any value that TensorFlow can make a tensor of.
+
+They return tensors, also of numbers, as Horovod's do where TensorFlow executes eagerly. In a graph
+of TensorFlow 1 that has a session, they return what the session makes of them, as Horovod's do.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import collectives
+from trepak.horovod_ext import collectives, exchange
 from trepak.horovod_ext.collectives import Average, Compression
+
+
+def _value(tensor: Any) -> Any:
+    """Returns the tensor, or its value where a TensorFlow 1 style session is there to ask."""
+    if tf.executing_eagerly() or exchange.is_possible():  # the latter: in a tf.function
+        return tensor
+    session = tf.compat.v1.get_default_session()
+    return tensor if session is None else session.run(tensor)
 
 
 def allreduce(
@@ -20,7 +32,7 @@ def allreduce(
     compression: Any = Compression.none,
 ) -> Any:
     """Reduces a tensor-like value over all ranks; see `trepak.allreduce`."""
-    return collectives.allreduce(
+    reduced = collectives.allreduce(
         tf.convert_to_tensor(value, name=name),
         average=average,
         compression=compression,
@@ -29,18 +41,23 @@ def allreduce(
         postscale_factor=postscale_factor,
         name=name,
     )
+    return _value(reduced)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
     """Concatenates all ranks' values along the first dimension; see `trepak.allgather`."""
-    return collectives.allgather(tf.convert_to_tensor(value, name=name), name=name)
+    return _value(collectives.allgather(tf.convert_to_tensor(value, name=name), name=name))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Returns `root_rank`'s value; see `trepak.broadcast`."""
-    return collectives.broadcast(tf.convert_to_tensor(value, name=name), root_rank, name=name)
+    return _value(
+        collectives.broadcast(tf.convert_to_tensor(value, name=name), root_rank, name=name)
+    )
 
 
 def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any:
     """Reduces over all ranks and returns this rank's share; see `trepak.reducescatter`."""
-    return collectives.reducescatter(tf.convert_to_tensor(value, name=name), op=op, name=name)
+    return _value(
+        collectives.reducescatter(tf.convert_to_tensor(value, name=name), op=op, name=name)
+    )
