@@ -1,84 +1,165 @@
-"""Averages the logs of `fit` over the ranks, each rank weighing as much as its samples."""
+"""The logs of `fit` and `evaluate` for the samples of all ranks together."""
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
-from trepak.horovod_ext import exchange
-from trepak.tf_plugins.distributed_optimizer import flush
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.distributed_models import flush, process_set_of
+from trepak.tf_plugins.metric_logs import over_ranks
+from trepak.tf_plugins.metric_readings import Reading, flat, read
+
+_READS = "_get_metrics_result_or_logs"  # where Keras reads results, once per epoch and evaluation
+_VALIDATION = "val_"
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
-    """Replaces the epoch's logs by their averages over all ranks.
+    """Gives the logs the values that one process over the data of all ranks would give.
 
-    Ranks are weighed by the number of samples (or the sum of sample weights) that their value
-    comes from, so that uneven shards give the value that one process over all data would. Put it
-    before callbacks that read the logs: ReduceLROnPlateau, ModelCheckpoint, TensorBoard.
+    In `fit` it replaces the epoch's logs, those of validation among them; in `evaluate` also what
+    is returned. All ranks of the set must call `fit` and `evaluate` with it; validation within
+    `fit` may be on some ranks only. Put it before callbacks that read the logs: ReduceLROnPlateau,
+    ModelCheckpoint, TensorBoard. (What `on_test_end` is given within `fit` is this rank's own.)
+
+    States of metrics are merged over the ranks, and the results are those of the merged states:
+    AUC, RMSE, R², F-scores and the like are no means of the ranks' values. That is done for the
+    classes of `keras.metrics`, and for those that say how with a class attribute:
+
+        class Largest(keras.metrics.Metric):
+            reduce_over_ranks = "max"  # or "sum", "min", or a dict from states' names to these
+
+    All else is averaged, each rank weighing as much as the samples (or the sum of sample weights)
+    that its value comes from; rank 0 says so once for each metric.
     """
 
-    def __init__(self, device: str = "") -> None:
-        """Makes the callback; `device` is accepted for Horovod scripts (the logs are Python's)."""
+    def __init__(self, device: str = "", process_set: basics.ProcessSet | None = None) -> None:
+        """Makes the callback.
+
+        Args:
+            device: accepted for Horovod scripts (the exchange is the host's).
+            process_set: the ranks whose samples count together; by default those of the model's
+                optimizer. Other ranks keep their own logs.
+        """
         super().__init__()
-        self._train_counts: dict[str, float] = {}
-        self._test_counts: dict[str, float] = {}
+        self._process_set = process_set
+        self._in_fit = False
+        self._shown: dict[str, Any] = {}
+        self._said: set[str] = set()
+        self._readings: collections.deque[Reading] = collections.deque(maxlen=8)
+        self._stand_ins: dict[str, Any] = {}
+
+    def set_model(self, model: Any) -> None:
+        """Notes the model; Keras calls it when `fit` or `evaluate` begins."""
+        self._withdraw()
+        super().set_model(model)
+        self._in_fit = False
+        self._shown = {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Forgets the counts of the epoch before."""
-        self._train_counts, self._test_counts = {}, {}
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        """Notes the training counts, before validation resets the metrics."""
-        if not self._train_counts:
-            self._train_counts = self._counts()
-
-    def on_test_end(self, logs: Any = None) -> None:
-        """Notes the validation counts."""
-        self._test_counts = self._counts()
+        """Begins to watch where Keras reads the metrics."""
+        self._withdraw()
+        self._in_fit = True
+        self._readings.clear()
+        if self._takes_part():
+            self._stand_in(_READS, self._note)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Averages the logs in place; a collective call."""
-        if logs is None:
+        """Replaces the logs; a collective call."""
+        self._withdraw()
+        # Before any exchange: ranks that still train may need this one's gradients.
+        flush(self.model)
+        if logs is None or not self._takes_part():
             return
-        if not self._train_counts:
-            self._train_counts = self._counts()
-        flush(
-            self.model
-        )  # before any exchange: ranks that still train may need this one's gradients
-        mine = {name: [float(v), self._count(name)] for name, v in logs.items() if _is_number(v)}
-        everyone = exchange.gather(mine, "metrics")
-        for name in mine:
-            seen = [theirs[name] for theirs in everyone if name in theirs]
-            total = sum(count for _, count in seen)
-            if total > 0:
-                logs[name] = sum(v * count for v, count in seen if count) / total
+        entries = flat(logs)
+        train = {n: v for n, v in entries.items() if not n.startswith(_VALIDATION)}
+        validation = {n.removeprefix(_VALIDATION): v for n, v in entries.items() if n not in train}
+        readings = list(self._readings) or [Reading()]
+        sections = {"train": (_closest(readings, train), train)}
+        if validation:
+            sections["val"] = (_closest(readings[::-1], validation), validation)
+        found = over_ranks(self.model, sections, self._set(), self._said)
+        self._shown = found["train"]
+        self._shown |= {_VALIDATION + n: v for n, v in found.get("val", {}).items()}
+        logs.update(self._shown)
 
-    def _counts(self) -> dict[str, float]:
-        """Returns, per metric that is a weighted mean, the weight seen so far."""
-        found = {}
-        for metric in _flatten(self.model.metrics):
-            if isinstance(metric, keras.metrics.Mean):
-                found[metric.name] = float(metric.count)
-        return found
+    def on_train_end(self, logs: Any = None) -> None:
+        """Shows the last epoch's logs here too."""
+        self._withdraw()
+        self._in_fit = False
+        if logs:
+            logs.update({name: value for name, value in self._shown.items() if name in logs})
 
-    def _count(self, name: str) -> float:
-        """Returns the samples behind a log entry; those of the loss where it keeps no count."""
-        validation = name.startswith("val_")
-        counts = self._test_counts if validation else self._train_counts
-        return counts.get(name.removeprefix("val_"), counts.get("loss", 1.0))
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Prepares to replace what `evaluate` returns."""
+        if self._in_fit or not self._takes_part():
+            return
+        self._withdraw()
+        flush(self.model)
+        self._stand_in(_READS, self._replace)
+        resets = 0
+
+        def reset(plain: Callable[[], None]) -> None:
+            nonlocal resets
+            resets += 1
+            if resets > 1:  # the evaluation has failed, and another one or a fit begins
+                self._withdraw()
+            plain()
+
+        self._stand_in("reset_metrics", reset)
+
+    def _takes_part(self) -> bool:
+        process_set = self._set()
+        return basics.size() > 1 and process_set.included() and process_set.size() > 1
+
+    def _set(self) -> basics.ProcessSet:
+        return self._process_set or process_set_of(self.model)
+
+    def _note(self, plain: Callable[[Any], Any], logs: Any) -> Any:
+        self._readings.append(read(self.model))
+        # Some results are the variable itself, which validation overwrites before they are shown.
+        results = _unfolded(plain(logs)).items()
+        variable = keras.Variable | tf.Variable
+        return {n: np.array(v) if isinstance(v, variable) else v for n, v in results}
+
+    def _replace(self, plain: Callable[[Any], Any], logs: Any) -> Any:
+        self._withdraw()
+        results = plain(logs)
+        section = (read(self.model), flat(results))
+        found = over_ranks(self.model, {"test": section}, self._set(), self._said)["test"]
+        return {**_unfolded(results), **found}
+
+    # The model's own attributes shadow the methods of its class, for as long as they are needed.
+
+    def _stand_in(self, name: str, function: Callable[..., Any]) -> None:
+        plain = getattr(self.model, name)
+        self._stand_ins[name] = self.model.__dict__.get(name)
+        self.model.__dict__[name] = lambda *args: function(plain, *args)
+
+    def _withdraw(self) -> None:
+        for name, before in self._stand_ins.items():
+            self.model.__dict__.pop(name, None)
+            if before is not None:
+                self.model.__dict__[name] = before
+        self._stand_ins.clear()
 
 
-def _flatten(metrics: Any) -> Any:
-    for metric in metrics:
-        if hasattr(metric, "metrics"):  # Keras' CompileMetrics holds the compiled ones
-            yield from _flatten(metric.metrics)
-        yield metric
+def _closest(readings: list[Reading], entries: dict[str, np.ndarray]) -> Reading:
+    """Returns the first of the readings whose results the entries show best.
+
+    A callback's own evaluation, between Keras' reading and the epoch's end, is one too.
+    """
+    shown = [sum(r.source(n, v) == n for n, v in entries.items()) for r in readings]
+    return readings[shown.index(max(shown))]
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
+def _unfolded(results: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in (results or {}).items():
+        found |= _unfolded(value) if isinstance(value, dict) else {name: value}
+    return found
