@@ -6,7 +6,6 @@ launcher takes the tags off, keeps known noise back, and shows everything if the
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -14,13 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from trepak.ops.loader import mpi_yield_path
 from trepak.scripts.errors import UserError
+from trepak.scripts.interrupts import Interrupts, kill_group
 from trepak.scripts.light_import import light_import
 
 # One thread each, so that processes that share a machine do not fight for its cores; and MPI
@@ -224,16 +224,6 @@ def supervise(
     Raises:
         JobError: the job took longer than `timeout`.
     """
-    job = subprocess.Popen(
-        launcher,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # horovodrun turns into a shell around mpirun: stop them as one
-    )
     outcome = Outcome(exit_code=0)
     hidden: list[Line] = []
     lock = threading.Lock()  # guards outcome.lines and hidden, and makes on_line's calls take turns
@@ -244,24 +234,35 @@ def supervise(
             if not on_line(line):
                 hidden.append(line)
 
-    readers = [
-        threading.Thread(target=_read, args=(pipe, _Untagger(name, take)), daemon=True)
-        for pipe, name in ((job.stdout, "stdout"), (job.stderr, "stderr"))
-    ]
-    for reader in readers:
-        reader.start()
-    try:
-        with _sigterm_raises():
+    with Interrupts() as interrupts:
+        job = subprocess.Popen(
+            launcher,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # horovodrun turns into a shell around mpirun: stop them as one
+        )
+        readers = [
+            threading.Thread(target=_read, args=(pipe, _Untagger(name, take)), daemon=True)
+            for pipe, name in ((job.stdout, "stdout"), (job.stderr, "stderr"))
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            interrupts.raise_from_now_on(job)
             outcome.exit_code = job.wait(timeout)
-    except subprocess.TimeoutExpired as error:
-        _stop(job, readers)
-        name = " ".join(launcher)
-        raise JobError(
-            f"{name}: stopped after {timeout:g} seconds. It printed:\n{outcome.text()}"
-        ) from error
-    except BaseException:
-        _stop(job, readers)
-        raise
+        except subprocess.TimeoutExpired as error:
+            _stop(job, readers)
+            name = " ".join(launcher)
+            raise JobError(
+                f"{name}: stopped after {timeout:g} seconds. It printed:\n{outcome.text()}"
+            ) from error
+        except BaseException:
+            _stop(job, readers)
+            raise
     _join(readers)
     if outcome.exit_code and on_line is show and hidden:
         print(f"horovodrun exited with {outcome.exit_code}. It also printed:", file=sys.stderr)
@@ -281,30 +282,12 @@ def _join(readers: Sequence[threading.Thread]) -> None:
         reader.join(_STOP_SECONDS)
 
 
-@contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Makes SIGTERM raise SystemExit, so that the job is stopped before this process is."""
-
-    def leave(number: int, frame: Any) -> None:
-        sys.exit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _stop(job: subprocess.Popen[str], readers: Sequence[threading.Thread]) -> None:
     """Ends a job: horovodrun, or the shell and the mpirun that it has become, end the workers."""
-    with contextlib.suppress(ProcessLookupError):  # it has just ended
-        os.killpg(job.pid, signal.SIGTERM)
+    kill_group(job, signal.SIGTERM)
     try:
         job.wait(_STOP_SECONDS)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C is impatient
-        os.killpg(job.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired:
+        kill_group(job, signal.SIGKILL)
         job.wait()
     _join(readers)  # the last worker to go closes the pipes

@@ -90,7 +90,7 @@ def test_wrong_usage_is_explained(arguments, message):
 
 @pytest.mark.timeout(200)
 def test_doctor_shows_versions_and_every_setting():
-    done = run("doctor", COLUMNS="200", TREPAK_STALL_SECONDS="77")
+    done = run("doctor", COLUMNS="200", TREPAK_STALL_SECONDS="77", TREPAK_TIMELINE="[/x]")
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("trepak", "Python", "TensorFlow", "Keras", "Horovod", "native library"):
         assert f"  {name} " in done.stdout
@@ -98,7 +98,7 @@ def test_doctor_shows_versions_and_every_setting():
     for knob in KNOBS:
         assert knob.name in done.stdout
         assert knob.meaning.split()[-1] in done.stdout
-    assert "77 *" in done.stdout
+    assert "77 *" in done.stdout and "[/x] *" in done.stdout
     assert done.stderr == ""
 
 

@@ -6,6 +6,7 @@ import gzip
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -455,6 +456,47 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
+
+
+def test_what_users_name_is_no_markup(capfd: Any) -> None:
+    from rich.table import Table
+
+    table = Table("[/x]", title="[/x]")
+    table.add_row("[/x] :smile:")
+    entrance.console().print(table)
+    entrance.console().print("[/x]")
+    assert capfd.readouterr().out.count("[/x]") == 4
+
+
+def test_commands_have_one_console() -> None:
+    """Others would take what users name for markup."""
+    folder = Path(cli.__file__).parent
+    made = [p.name for p in folder.rglob("*.py") if re.search(r"\bConsole\(", p.read_text())]
+    assert made == [] and "Plain(markup=False" in (folder / "entrance.py").read_text()
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    """A job that ignores SIGTERM; horovodrun's may take 20 seconds."""
+    job = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
+    code = (
+        "import os\n"
+        "from trepak.scripts.entrance import run_command\n"
+        "from trepak.scripts.launcher import supervise\n"
+        f"command = ['/bin/sh', '-c', {job!r}]\n"
+        "raise SystemExit(run_command(lambda: supervise(command, env=os.environ).exit_code))"
+    )
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    began = time.monotonic()
+    code_and_output = interrupt(process, 2)
+    assert code_and_output == (130, "", "trepak: interrupted.\n")
+    assert time.monotonic() - began < 10
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_ctrl_c_ends_top() -> None:

@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from trepak.scripts.idle_watch import IdleSeconds
+from trepak.scripts.interrupts import uninterrupted
 from trepak.scripts.lab import network, state
 from trepak.scripts.lab.network import LabError, Traffic
 from trepak.scripts.lab.topology import HEAD, Lab
 from trepak.scripts.lab.unevenness import VARIABLES
-from trepak.scripts.launcher import Line, Outcome, environment, horovodrun, sharing, supervise
+from trepak.scripts.launcher import (
+    Line,
+    Outcome,
+    environment,
+    horovodrun,
+    sharing,
+    supervise,
+)
 
 # Stands in for ssh: enters the host that is named and gives the rest to a shell there, whose $0 is
 # the host. Options before and after the host are skipped.
@@ -126,11 +134,12 @@ def run(lab: Lab, job: Job, on_line: Callable[[Line], Any], timeout: float | Non
             seconds = time.monotonic() - began
             after = network.read_traffic(lab)
         finally:
-            try:
-                state.stop_processes(lab)
-            finally:
-                for host in job.links:
-                    network.set_link(lab, host, lab.rate)
+            with uninterrupted():
+                try:
+                    state.stop_processes(lab)
+                finally:
+                    for host in job.links:
+                        network.set_link(lab, host, lab.rate)
     traffic = {host: after[host].since(before[host]) for host in lab.host_names}
     lost = _lost(lab, job.np, outcome)
     return Result(outcome, seconds, traffic, lost, idle.median())
