@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange, sparse, step_probe
 from trepak.horovod_ext.transport import Transport
-from trepak.horovod_ext.variables import check_agreement, key, tf_variable
+from trepak.horovod_ext.variables import check_agreement, key, outside_graph, tf_variable
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class GradientReducer:
         self._name = re.sub(r"[^A-Za-z0-9_]", "_", name)  # what TensorFlow allows in an op's name
         self._stream = GradientReducer.streams
         GradientReducer.streams += 1
-        self._local: set[Any] = set()
+        self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
         self._sites: dict[tuple[Any, ...], int] = {}  # what was reduced → when it first was
         self._agreed = False  # on the stream
         self._keys: dict[Any, int] = {}  # of variables, for the transport
@@ -101,11 +101,11 @@ class GradientReducer:
 
     def register_local(self, variable: Any) -> None:
         """Keeps a variable's gradients on this rank: they are scaled, but not reduced."""
-        self._local.add(key(variable))
+        self.local.add(key(variable))
 
     def is_local(self, variable: Any) -> bool:
         """Tells whether a variable's gradients stay on this rank."""
-        return key(variable) in self._local
+        return key(variable) in self.local
 
     def agree(self, grads: Sequence[Any], variables: Sequence[Any]) -> int:
         """Checks once that all ranks reduce the same kinds of gradients of the same variables.
@@ -280,7 +280,7 @@ class GradientReducer:
             yield done
             return
         if self._turn is None:
-            with tf.init_scope():
+            with outside_graph():
                 self._turn = tf.Variable(0, trainable=False, name="trepak_turn")
         with tf.control_dependencies([self._turn.assign_add(1)]):
             yield done
