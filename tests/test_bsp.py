@@ -14,7 +14,16 @@ from conftest import WORKERS, Job, finish, run_job, start
 OPTIMIZERS = ["sgd", "momentum", "adam", "adamw"]
 FEATURES = 23
 PROMISES = ["features", "isolation", "training", "bad_input"]
-ALONE = ["features", "isolation", "training", "migrating"]
+GROUND = [
+    "alike",
+    "metrics",
+    "sync_batch_norm",
+    "elastic_state",
+    "migrating",
+    "dtypes",
+    "sparse",
+]
+ALONE = ["features", "isolation", "training", "migrating", "sparse"]
 
 
 class Plan(NamedTuple):
@@ -29,25 +38,23 @@ class Plan(NamedTuple):
     part: str
     workers: list[str]
 
+    def all(self) -> list[str]:
+        """Returns all workers; without an optimizer nothing is compared with one process."""
+        return ["exactness", *self.workers] if self.optimizer else self.workers
+
 
 # All optimizers × features on all four jobs takes 20 minutes: that is `make soak`, as are the
 # longest workers under Gloo. Here each job runs one optimizer, two ranks with every feature, three
 # ranks with every feature on one launcher or the other.
 PLANS = {
-    "mpi-2": Plan(
-        2,
-        False,
-        "momentum",
-        "1/1",
-        ["elastic_state", "optimizers", *PROMISES, "migrating", "dtypes", "sparse"],
-    ),
-    "gloo-2": Plan(
-        2, True, "adamw", "1/1", ["elastic_state", "features", "migrating", "dtypes", "sparse"]
-    ),
+    "mpi-2": Plan(2, False, "momentum", "1/1", ["optimizers", *PROMISES]),
+    "gloo-2": Plan(2, True, "adamw", "1/1", ["features"]),
     "mpi-3": Plan(3, False, "adam", "1/2", ["sparse"]),
     "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input", "sparse"]),
+    "ground-mpi-2": Plan(2, False, "", "", GROUND),
+    "ground-gloo-2": Plan(2, True, "", "", ["elastic_state", "dtypes", "sparse", "metrics"]),
 }
-SHOWN = [(name, worker) for name, plan in PLANS.items() for worker in ("exactness", *plan.workers)]
+SHOWN = [(name, worker) for name, plan in PLANS.items() for worker in plan.all()]
 
 
 def count_cases(worker: str) -> int:
@@ -69,11 +76,11 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     def job(name: str) -> Job:
         if name not in finished:
-            np, gloo, optimizer, part, workers = PLANS[name]
-            program = ["run.py", "exactness", *workers]
-            env = {"EXACTNESS_OPTIMIZERS": optimizer, "EXACTNESS_PART": part}
+            plan = PLANS[name]
+            program = ["run.py", *plan.all()]
+            env = {"EXACTNESS_OPTIMIZERS": plan.optimizer, "EXACTNESS_PART": plan.part or "1/1"}
             out = tmp_path_factory.mktemp(name)
-            finished[name] = run_job(program, out, np=np, gloo=gloo, env=env, seconds=560)
+            finished[name] = run_job(program, out, plan.np, plan.gloo, env, seconds=560)
         return finished[name]
 
     return job

@@ -21,10 +21,12 @@ pytestmark = pytest.mark.soak
 
 
 @rounds
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
 def test_promises(tmp_path: Path, gloo: bool, round: int) -> None:
-    job = run_job(["run.py", *test_bsp.PROMISES], tmp_path, gloo=gloo)
-    for worker in test_bsp.PROMISES:
+    workers = [*test_bsp.PROMISES, *test_bsp.GROUND]
+    job = run_job(["run.py", *workers], tmp_path, gloo=gloo, seconds=560)
+    for worker in workers:
         assert job.passed(worker) == [test_bsp.count_cases(worker)] * 2
     assert job.code == 0, job.output[-6000:]
 
