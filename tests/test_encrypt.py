@@ -1,4 +1,4 @@
-"""TREPAK_ENCRYPT: its values, and what it can't keep; flows under it are tests/workers/encrypted."""
+"""TREPAK_ENCRYPT: its values, and what it can't keep; tests/workers/encrypted has flows."""
 
 from __future__ import annotations
 

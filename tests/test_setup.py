@@ -10,8 +10,8 @@ from setup_machine import Machine
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = (
-    "g++ make cmake pkg-config libopenmpi-dev openmpi-bin libzmq3-dev libsodium-dev libxxhash-dev libucx-dev "
-    "iproute2 libgtest-dev libgmock-dev clang-format python3 python3-venv"
+    "g++ make cmake pkg-config libopenmpi-dev openmpi-bin libzmq3-dev libsodium-dev "
+    "libxxhash-dev libucx-dev iproute2 libgtest-dev libgmock-dev clang-format python3 python3-venv"
 )
 
 
