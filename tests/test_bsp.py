@@ -17,6 +17,7 @@ PROMISES = ["features", "isolation", "training", "bad_input"]
 GROUND = [
     "alike",
     "metrics",
+    "own_metrics",
     "sync_batch_norm",
     "elastic_state",
     "migrating",
@@ -52,7 +53,9 @@ PLANS = {
     "mpi-3": Plan(3, False, "adam", "1/2", ["sparse"]),
     "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input", "sparse"]),
     "ground-mpi-2": Plan(2, False, "", "", GROUND),
-    "ground-gloo-2": Plan(2, True, "", "", ["elastic_state", "dtypes", "sparse", "metrics"]),
+    "ground-gloo-2": Plan(
+        2, True, "", "", ["elastic_state", "dtypes", "sparse", "metrics", "own_metrics"]
+    ),
 }
 SHOWN = [(name, worker) for name, plan in PLANS.items() for worker in plan.all()]
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.distributed_models import flush, process_set_of
 from trepak.tf_plugins.metric_logs import over_ranks
-from trepak.tf_plugins.metric_readings import Reading, flat, read
+from trepak.tf_plugins.metric_readings import Reading, flat, in_float64, read
 
 _READS = "_get_metrics_result_or_logs"  # where Keras reads results, once per epoch and evaluation
 _VALIDATION = "val_"
@@ -125,7 +125,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         # Some results are the variable itself, which validation overwrites before they are shown.
         results = _unfolded(plain(logs)).items()
         variable = keras.Variable | tf.Variable
-        return {n: np.array(v) if isinstance(v, variable) else v for n, v in results}
+        return {n: in_float64(v) if isinstance(v, variable) else v for n, v in results}
 
     def _replace(self, plain: Callable[[Any], Any], logs: Any) -> Any:
         self._withdraw()

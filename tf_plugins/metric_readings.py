@@ -89,7 +89,7 @@ def read(model: Any) -> Reading:
         if merged is None:
             reading.unmerged[name] = type(metric).__name__
         else:
-            states = [State(v, how, _in_float64(metric, v)) for v, how in merged]
+            states = [State(v, how, _value(metric, v)) for v, how in merged]
             reading.states[name] = (type(metric).__name__, states)
     return reading
 
@@ -105,14 +105,14 @@ def _named(model: Any) -> list[tuple[str, Any]]:
     return list(found.values())
 
 
-def _in_float64(metric: Any, variable: Any) -> np.ndarray:
+def _value(metric: Any, variable: Any) -> np.ndarray:
     dtype = tf.as_dtype(variable.dtype)
     if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
         raise ValueError(
             f"state {variable.name!r} of metric {metric.name!r} is {dtype.name}: only real numbers "
             "can be merged over the ranks. Leave reduce_over_ranks off its class."
         )
-    return np.asarray(variable).astype(np.float64)
+    return in_float64(variable)
 
 
 def flat(results: Any) -> dict[str, np.ndarray]:
@@ -126,10 +126,17 @@ def flat(results: Any) -> dict[str, np.ndarray]:
             found |= flat(value)
             continue
         try:
-            found[name] = np.asarray(value).astype(np.float64)
-        except (TypeError, ValueError):
+            found[name] = in_float64(value)
+        except (AttributeError, TypeError, ValueError, tf.errors.OpError):  # no number
             continue
     return found
+
+
+def in_float64(value: Any) -> np.ndarray:
+    """Returns a copy of a number, tensor or variable; NumPy has no bfloat16."""
+    if tf.is_tensor(value) or isinstance(value, keras.Variable | tf.Variable):
+        value = tf.cast(value, tf.float64).numpy()
+    return np.array(value, np.float64)
 
 
 def _is_close(one: np.ndarray, other: Any) -> bool:
@@ -272,7 +279,7 @@ def results_of(
 
 def _without_value(result: Any) -> Any:
     def nothing() -> Any:
-        return keras.tree.map_structure(lambda value: np.asarray(value) * np.nan, result())
+        return keras.tree.map_structure(lambda value: in_float64(value) * np.nan, result())
 
     return nothing
 
