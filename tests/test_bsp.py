@@ -16,6 +16,8 @@ FEATURES = 23
 PROMISES = ["features", "isolation", "training", "bad_input"]
 GROUND = [
     "alike",
+    "alike_layers",
+    "drop_in",
     "metrics",
     "own_metrics",
     "sync_batch_norm",
