@@ -25,6 +25,7 @@ GROUND = [
     "migrating",
     "dtypes",
     "sparse",
+    "encrypted",
 ]
 ALONE = ["features", "isolation", "training", "migrating", "sparse"]
 
@@ -56,7 +57,11 @@ PLANS = {
     "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input", "sparse"]),
     "ground-mpi-2": Plan(2, False, "", "", GROUND),
     "ground-gloo-2": Plan(
-        2, True, "", "", ["elastic_state", "dtypes", "sparse", "metrics", "own_metrics"]
+        2,
+        True,
+        "",
+        "",
+        ["elastic_state", "dtypes", "sparse", "metrics", "own_metrics", "encrypted"],
     ),
 }
 SHOWN = [(name, worker) for name, plan in PLANS.items() for worker in plan.all()]
