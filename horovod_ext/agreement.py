@@ -72,7 +72,7 @@ def check_alike(
     Values that differ by no more than processors round are said once, on the set's first rank.
 
     Args:
-        facts: with the same names, in the same order, on all ranks.
+        facts: each with a name of its own, in the same order on all ranks.
         values: the variables.
         when: e.g. "when training begins", the same on all ranks.
         process_set: the ranks that must be alike; others return at once.
@@ -105,10 +105,10 @@ def _different_facts(
     everyone = exchange.gather(mine, "facts that differ", process_set)
     ranks = list(process_set.ranks)
     remedies = {fact.name: fact.remedy for fact in facts}
-    names = dict.fromkeys(name for theirs in everyone for name, _ in theirs)
-    for name in names:
+    for name in dict.fromkeys(name for theirs in everyone for name, _ in theirs):
         told = [dict(theirs).get(name, "nothing") for theirs in everyone]
-        odd = [index for index, value in enumerate(told) if value != told[0]]
+        texts = [json.dumps(value) for value in told]
+        odd = [index for index, text in enumerate(texts) if text != texts[0]]
         if odd:
             return ValueError(
                 f"{name} is {told[odd[0]]} on {_text(ranks, odd)} and {told[0]} on rank {ranks[0]} "
@@ -157,8 +157,10 @@ def _distance(variable: Any, process_set: basics.ProcessSet) -> tuple[float, flo
     """Returns how far this rank's values are from those of the set's first one, and its largest."""
     with tf.init_scope(), tf.device("CPU:0"):
         dtype = tf.as_dtype(variable.dtype)
-        wide = tf.float64 if dtype.is_floating else tf.int64
-        value = tf.cast(tf_variable(variable), wide)
+        value = tf.convert_to_tensor(tf_variable(variable))
+        if dtype.is_complex:
+            value = tf.stack([tf.math.real(value), tf.math.imag(value)])
+        value = tf.cast(value, tf.int64 if dtype.is_integer or dtype.is_bool else tf.float64)
         first = collectives.broadcast(
             value, process_set.ranks[0], name="trepak_distance", process_set=process_set
         )
@@ -177,7 +179,7 @@ def _rounding(variable: Any, largest: float, steps: int) -> float:
     All ranks apply the same bits, so each step adds its own roundings and amplifies none.
     """
     dtype = tf.as_dtype(variable.dtype)
-    if not dtype.is_floating:
+    if dtype.is_integer or dtype.is_bool:
         return 0.0
     epsilon = float(np.finfo(dtype.as_numpy_dtype).eps) if dtype.size > 2 else 2.0**-7
     most = max(_MOST_ROUNDING, 4 * epsilon)

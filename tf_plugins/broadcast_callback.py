@@ -19,7 +19,7 @@ from trepak.tf_plugins.distributed_models import (
     paces,
     process_set_of,
 )
-from trepak.tf_plugins.epoch_limit import EpochLimit, in_lockstep
+from trepak.tf_plugins.epoch_limit import BATCHES_AT_HAND, EpochLimit, in_lockstep
 from trepak.tf_plugins.layer_state import broadcast_layer_state, finalize
 from trepak.tf_plugins.state_average import average_state
 from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
@@ -39,7 +39,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
       training (`DistributedOptimizer.flush`);
     - non-trainable state (BatchNorm's moving statistics) is averaged over the ranks before
       validation, saving and the end of each epoch;
-    - a rank that ends its training while others go on is an error on all.
+    - what ranks must have alike is compared (`Comparison`, which `fit` adds).
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._set: basics.ProcessSet = basics.global_process_set
         self._limit = EpochLimit()
         self._state_is_averaged = False
-        self._first_epoch = True
         self._in_training = False
+        self._in_lockstep = False  # ranks agree before each step
         single = isinstance(local_variables, keras.Variable | tf.Variable)
         for variable in [local_variables] if single else local_variables or []:
             self.register_local_var(variable)
@@ -94,7 +94,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """
         self._set = self.process_set or process_set_of(self.model)
         self.broadcast_done = self._state_is_averaged = not self._set.included()
-        self._first_epoch = self._in_training = self._set.included()
+        self._in_training = self._set.included()
         self._limit.batches = None
         if not self._set.included():
             return  # others train this model together, and this rank for itself
@@ -102,20 +102,17 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._check_model()
         if self._is_complete():
             self._broadcast()
+        else:
+            self._broadcast_layers()  # what no variable holds is there before the first batch
         flush(self.model)  # weights that were set since the last steps are those of all ranks now
         plain = getattr(self.model.train_function, "_trepak_plain", self.model.train_function)
         self.model.train_function = plain
-        if not self._goes_at_own_pace() and not self._agree_on_steps():
+        self._in_lockstep = not self._goes_at_own_pace() and not self._agree_on_steps()
+        if self._in_lockstep:
             steps = self.model.steps_per_execution
             function: Any = in_lockstep(plain, steps, self._average, self._set)
             function._trepak_plain = plain
             self.model.train_function = function
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Checks that no rank has ended its training while others go on."""
-        if not self._first_epoch:
-            self._check_that_all_go_on(True)
-        self._first_epoch = False
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Applies what waits in the optimizer, and averages the state, where ranks differ."""
@@ -123,10 +120,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._average()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Checks that all ranks have ended their training, and applies what waits."""
+        """Applies what waits."""
         self._in_training = False
-        if not self._first_epoch:  # before a flush, which would wait for those that go on
-            self._check_that_all_go_on(False)
         flush(self.model)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -141,6 +136,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._limit.after_batch(self.model, batch)
         steps = self._limit.batches or self.params.get("steps")
         if steps and batch + 1 >= steps and not self._goes_at_own_pace():
+            if self._in_lockstep:  # others, who don't know how many there are, ask for more
+                exchange.gather(0, BATCHES_AT_HAND, self._set)
             self._average()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -195,28 +192,18 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         shared = weights + [v for v in state if key(v) not in self.local]
         with tf.device(self.device):
             broadcast_variables(shared, self.root_rank, self._set)
-        finalize(self.model)
-        if broadcast_layer_state(self.model, self.root_rank, self._set):
-            self._trace_anew()
+        changed = finalize(self.model)
+        self._broadcast_layers(changed)
         self.broadcast_done = True
+
+    def _broadcast_layers(self, changed: bool = False) -> None:
+        if broadcast_layer_state(self.model, self.root_rank, self._set) or changed:
+            self._trace_anew()
 
     def _trace_anew(self) -> None:
         """Forgets functions that were traced with what layers held before."""
         self.model.make_train_function(force=True)
         self.model.test_function = self.model.predict_function = None
-
-    def _check_that_all_go_on(self, mine: bool) -> None:
-        if not self._set.included():
-            return
-        everyone = exchange.gather(mine, "whether training goes on", self._set)
-        if len(set(everyone)) > 1:
-            ranks = self._set.ranks
-            stopped, going = ranks[everyone.index(False)], ranks[everyone.index(True)]
-            raise RuntimeError(
-                f"rank {stopped} has ended its training while rank {going} goes on (this is rank "
-                f"{basics.rank()}). Let all ranks decide alike: put MetricAverageCallback before "
-                "EarlyStopping and the like, and give all ranks the same number of epochs."
-            )
 
     def _agree_on_steps(self) -> bool:
         """Limits every rank's epochs to the fewest steps that any rank has data for.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -14,14 +16,14 @@ from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.distributed_models import (
     flush,
     is_distributed,
+    named_optimizers_of,
     optimizers_of,
     paces,
-    process_set_of,
 )
+from trepak.tf_plugins.distributed_tape import local_to_tapes
 from trepak.tf_plugins.layer_state import layer_facts
 from trepak.tf_plugins.optimizer_facts import facts_of
 
-_AT_BEGIN = "when training begins"
 _BEGIN_CAUSE = (
     "Put BroadcastGlobalVariablesCallback(0) into callbacks=, after whatever restores or sets "
     "weights (BackupAndRestore too), and change no weights after it."
@@ -41,20 +43,31 @@ _EPOCHS_REMEDY = (
     "on all ranks)"
 )
 
+_STOPS_REMEDY = (
+    "let all ranks decide alike: put MetricAverageCallback before EarlyStopping and the like"
+)
+_TOGETHER = "give all ranks the same, as they take their steps together"
+_THREADS_REMEDY = (
+    "ranks match collectives by their order, so models that train in several threads may meet each "
+    "other: train in one thread, or start a job for each model"
+)
+
 
 def compare_ranks(
     model: Any,
+    optimizer: Any = None,
     process_set: basics.ProcessSet | None = None,
     local_variables: Iterable[Any] = (),
     averaged: bool = False,
 ) -> None:
     """Checks that all ranks train alike: the same optimizers, layers' state, and values.
 
-    A collective call, for loops of one's own; `fit` makes it when training begins and at each
-    epoch's end. Variables that are local to a rank are left out, as are seeds.
+    A collective call, for loops of one's own; `fit` makes it when training begins and ends, and at
+    each epoch's end. Variables that are local to a rank are left out, as are seeds.
 
     Args:
-        model: a built Keras model; its optimizers are those that are its attributes.
+        model: a built Keras model.
+        optimizer: what trains it, or a list; by default the optimizers that are its attributes.
         process_set: the ranks that train it; by default those of its optimizer.
         local_variables: further variables that each rank keeps its own of.
         averaged: also compare what training changes without gradients (BatchNorm's statistics),
@@ -64,43 +77,66 @@ def compare_ranks(
         ValueError: on every rank, naming the first thing that differs, the ranks, the likely cause.
         HorovodInternalError: a rank has left the job.
     """
-    local = {key(variable) for variable in local_variables}
-    flush(model)
-    _compare(model, process_set or process_set_of(model), local, averaged, "now", _LATER_CAUSE)
+    optimizers = named_optimizers_of(model)
+    if optimizer is not None:
+        given = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+        optimizers = {f"optimizer {number}": one for number, one in enumerate(given)}
+    distributed = [one for one in optimizers.values() if is_distributed(one)]
+    for one in distributed:
+        one.flush()
+    if process_set is None and distributed:
+        process_set = distributed[0]._trepak.reducer.options.process_set
+    compared = _Compared(model, optimizers, {key(v) for v in local_variables}, averaged)
+    facts = [*compared.options(), *layer_facts(model)]
+    chosen = process_set or basics.global_process_set
+    check_alike(facts, compared.values(_LATER_CAUSE), "now", chosen)
 
 
-def _compare(
-    model: Any,
-    process_set: basics.ProcessSet,
-    local: set[Any],
-    averaged: bool,
-    when: str,
-    cause: str,
-    steps: int = 0,
-    facts: Sequence[Fact] = (),
-) -> None:
-    told = [*facts, *layer_facts(model)] if when == _AT_BEGIN else list(facts)
-    for optimizer in optimizers_of(model):
-        told += facts_of(optimizer)
-    shared = Values(*_shared_variables(model, local, averaged), cause, steps)
-    check_alike(told, shared, when, process_set)
+@dataclass(frozen=True)
+class _Compared:
+    """What is compared of a model and its optimizers."""
 
+    model: Any
+    optimizers: dict[str, Any]
+    local: set[Any]
+    averaged: bool
 
-def _shared_variables(model: Any, local: set[Any], averaged: bool) -> tuple[list[Any], list[Any]]:
-    """Returns what must have the same values: the model's weights, and its optimizers' state."""
-    distributed = [one for one in optimizers_of(model) if is_distributed(one)]
-    local = local.union(*(one._trepak.reducer.local for one in distributed))
-    layers = [model, *model._flatten_layers(include_self=False)]
-    trained = {id(v) for layer in layers for v in layer._trainable_variables}  # or frozen
-    weights = [
-        weight
-        for weight in model.weights
-        if id(weight) in trained or (averaged and tf.as_dtype(weight.dtype).is_floating)
-    ]
-    own_pace = any(not pace.shares_slots for pace in paces(model))
-    slots = [] if own_pace else [v for one in optimizers_of(model) for v in _state_of(one, local)]
-    shared = [weight for weight in weights if key(weight) not in local]
-    return shared, [slot for slot in slots if key(slot) not in local]
+    def options(self) -> list[Fact]:
+        """Returns the optimizers as facts."""
+        named = self.optimizers.items()
+        return [
+            fact
+            for name, one in named
+            for fact in facts_of(one, "the optimizer" if name == "optimizer" else name)
+        ]
+
+    def values(self, cause: str) -> Values:
+        """Returns what must have the same values: the weights, and the optimizers' state."""
+        optimizers = self.optimizers.values()
+        distributed = [one for one in optimizers if is_distributed(one)]
+        local = self.local | local_to_tapes()
+        local = local.union(*(one._trepak.reducer.local for one in distributed))
+        kept = [one._trepak.pace for one in distributed]
+        own = any(pace is not None and not pace.shares_slots for pace in kept)
+        slots = [] if own else [v for one in optimizers for v in _state_of(one, local)]
+        steps = max((int(one.iterations) for one in optimizers), default=0)
+        return Values(
+            [weight for weight in self._weights() if key(weight) not in local],
+            [slot for slot in slots if key(slot) not in local],
+            cause,
+            steps,
+        )
+
+    def _weights(self) -> list[Any]:
+        layers = [self.model, *self.model._flatten_layers(include_self=False)]
+        trained = {id(v) for layer in layers for v in layer._trainable_variables}  # or frozen
+
+        def is_shared(weight: Any) -> bool:
+            dtype = tf.as_dtype(weight.dtype)
+            quantized = dtype in (tf.int8, tf.uint8)
+            return id(weight) in trained or quantized or (self.averaged and dtype.is_floating)
+
+        return [weight for weight in self.model.weights if is_shared(weight)]
 
 
 def _state_of(optimizer: Any, local: set[Any]) -> list[Any]:
@@ -119,34 +155,35 @@ def _state_of(optimizer: Any, local: set[Any]) -> list[Any]:
 
 
 class Comparison(keras.callbacks.Callback):
-    """Compares the ranks when training begins and at each epoch's end; `fit` makes its own.
+    """Compares the ranks while `fit` trains; `fit` makes its own.
 
     It comes last in the list of callbacks, so that it sees what the others have done.
     """
 
     def __init__(
         self,
-        process_set: basics.ProcessSet | None = None,
-        local: Iterable[Any] = (),
-        averaged: bool = False,
+        process_set: basics.ProcessSet,
+        broadcast: Any = None,
         epochs: int = 1,
         initial_epoch: int = 0,
+        every: int = 0,
     ) -> None:
         """Makes the callback.
 
         Args:
-            process_set: the ranks that train together; by default those of the optimizer.
-            local: keys of variables that each rank keeps its own of.
-            averaged: whether another callback averages the state before an epoch's end.
+            process_set: the ranks that train together.
+            broadcast: the callback that broadcasts and averages, if there is one.
             epochs: where training ends, as in `fit`.
             initial_epoch: where it begins.
+            every: batches between two comparisons of values; 0 for none within an epoch.
         """
         super().__init__()
         self._process_set = process_set
-        self._local = set(local)
-        self._averaged = averaged
+        self._broadcast = broadcast
         self._epochs, self._initial_epoch = epochs, initial_epoch
-        self._steps_before = 0
+        self._every = every
+        self._batches = 0
+        self._began = False  # values have been compared since training began
 
     def check_options(self, model: Any) -> None:
         """Compares what no broadcast makes equal, before callbacks of ranks that differ meet.
@@ -154,69 +191,65 @@ class Comparison(keras.callbacks.Callback):
         Raises:
             ValueError: ranks have other optimizers or options; names the first that differs.
         """
-        facts = [fact for one in optimizers_of(model) for fact in facts_of(one)]
+        facts = self._compared(model).options()
         options = [fact for fact in facts if not fact.name.endswith("learning_rate")]
-        batches = "give all ranks the same, as they take their steps together"
-        options.append(Fact("steps_per_execution", model.steps_per_execution, batches))
-        process_set = self._process_set or process_set_of(model)
-        check_alike(options, Values(), "when fit begins", process_set)
+        thread = threading.current_thread()
+        alone = "" if thread is threading.main_thread() else thread.name
+        options += [
+            Fact("steps_per_execution", model.steps_per_execution, _TOGETHER),
+            Fact("TREPAK_COMPARE_STEPS", self._every, _TOGETHER),
+            Fact("the thread that trains", alone, _THREADS_REMEDY),
+        ]
+        check_alike(options, Values(), "when fit begins", self._process_set)
+        for one in filter(is_distributed, optimizers_of(model)):
+            one._trepak.agreed = True  # but for what the broadcast makes equal
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Compares everything, before the first step."""
-        for optimizer in filter(is_distributed, optimizers_of(self.model)):
-            if optimizer is self.model.optimizer and self.model.built:
-                optimizer.ensure_built(self.model.trainable_variables)
-        self._steps_before = self._steps()
+        """Compares everything before the first step, unless variables are made in it."""
+        compiled = self.model.optimizer
+        if self.model.built and is_distributed(compiled):
+            compiled.ensure_built(self.model.trainable_variables)
         begin = self.model._initial_epoch or self._initial_epoch  # by BackupAndRestore, or fit
         epochs = Fact("the number of epochs to train", self._epochs - begin, _EPOCHS_REMEDY)
-        self.compare(_AT_BEGIN, _BEGIN_CAUSE, [epochs])
+        self._began = self._broadcast is None or self._broadcast.broadcast_done
+        if self._began:
+            self._compare("when training begins", _BEGIN_CAUSE, [epochs, *layer_facts(self.model)])
+        else:
+            check_alike([epochs], Values(), "when training begins", self._process_set)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Compares after the first step what was made in it, and after every few, where asked."""
+        self._batches += 1
+        plain = not any(map(is_distributed, optimizers_of(self.model)))
+        first = self._batches == 1 and (plain or not self._began)
+        due = self._every > 0 and self._batches % self._every == 0
+        if (first or due) and not paces(self.model):  # which are alike at flushes only
+            facts = [] if self._began else layer_facts(self.model)
+            self._began = True
+            self._compare("after a step", "", facts, averaged=False)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Compares what training and callbacks may have changed."""
-        self.compare("at an epoch's end")
-
-    def compare(self, when: str, cause: str = "", facts: Sequence[Fact] = ()) -> None:
-        """Compares the ranks; see `compare_ranks`."""
-        if paces(self.model) and not self._averaged:
-            flush(self.model)  # else the callback that averages has
-        plain = not any(map(is_distributed, optimizers_of(self.model)))
-        _compare(
-            self.model,
-            self._process_set or process_set_of(self.model),
-            self._local,
-            self._averaged,
-            when,
-            cause or (_PLAIN_CAUSE if plain else _LATER_CAUSE),
-            self._steps() - self._steps_before,
-            facts,
+        stops = bool(self.model.stop_training)
+        self._compare(
+            "at an epoch's end", "", [Fact("whether training stops", stops, _STOPS_REMEDY)]
         )
 
-    def _steps(self) -> int:
-        counts = [int(optimizer.iterations) for optimizer in optimizers_of(self.model)]
-        return max(counts, default=0)
+    def on_train_end(self, logs: Any = None) -> None:
+        """Compares what callbacks have done last, such as restoring the best weights."""
+        self._compare("when training ends")
 
+    def _compared(self, model: Any, averaged: bool = True) -> _Compared:
+        local = set() if self._broadcast is None else self._broadcast.local
+        averages = averaged and self._broadcast is not None
+        return _Compared(model, named_optimizers_of(model), local, averages)
 
-class StepwiseComparison(Comparison):
-    """Compares the ranks after some steps, too: after the first one, or after every few."""
-
-    def __init__(self, every: int = 0, **options: Any) -> None:
-        """Makes the callback.
-
-        Args:
-            every: batches between two comparisons; 0 compares after the first one only.
-            options: see `Comparison`.
-        """
-        super().__init__(**options)
-        self._every = every
-        self._batches = 0
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Compares, where it is due."""
-        self._batches += 1
-        due = self._batches % self._every == 0 if self._every else self._batches == 1
-        if due and not paces(self.model):  # which are alike at flushes only
-            averaged, self._averaged = self._averaged, False  # not in the midst of an epoch
-            try:
-                self.compare("after a step")
-            finally:
-                self._averaged = averaged
+    def _compare(
+        self, when: str, cause: str = "", facts: Sequence[Fact] = (), averaged: bool = True
+    ) -> None:
+        if self._broadcast is None:
+            flush(self.model)  # else that callback has
+        plain = not any(map(is_distributed, optimizers_of(self.model)))
+        compared = self._compared(self.model, averaged)
+        values = compared.values(cause or (_PLAIN_CAUSE if plain else _LATER_CAUSE))
+        check_alike([*facts, *compared.options()], values, when, self._process_set)

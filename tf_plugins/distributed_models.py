@@ -18,8 +18,23 @@ def is_distributed(optimizer: Any) -> bool:
 
 def optimizers_of(model: Any) -> list[Any]:
     """Returns a model's compiled optimizer, and those that a train_step of its own uses."""
-    mine = [v for v in vars(model).values() if isinstance(v, keras.optimizers.Optimizer)]
-    return list({id(optimizer): optimizer for optimizer in mine}.values())
+    return list(named_optimizers_of(model).values())
+
+
+def named_optimizers_of(model: Any) -> dict[str, Any]:
+    """Returns a model's optimizers by the attributes that hold them, in lists and dicts too."""
+    found: dict[str, Any] = {}
+    # Keras' own books hold them as well, under names that begin with an underscore.
+    for name, value in sorted(vars(model).items(), key=lambda item: item[0].startswith("_")):
+        held: dict[str, Any] = {name: value}
+        if isinstance(value, list | tuple | dict) and not name.startswith("_"):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            held = {f"{name}[{key}]": one for key, one in items}
+        for place, one in held.items():
+            known = any(one is other for other in found.values())
+            if isinstance(one, keras.optimizers.Optimizer) and not known:
+                found[place] = one
+    return found
 
 
 def process_set_of(model: Any) -> basics.ProcessSet:

@@ -131,6 +131,11 @@ def DistributedGradientTape(  # noqa: N802  (Horovod's name)
 _tape_reducers: dict[Any, GradientReducer] = {}
 
 
+def local_to_tapes() -> set[Any]:
+    """Returns the keys of the sources whose gradients tapes leave on each rank."""
+    return set().union(*(reducer.local for reducer in _tape_reducers.values()))
+
+
 def _tape_reducer(options: ReduceOptions, local: Sequence[Any]) -> GradientReducer:
     """Returns one reducer for all tapes alike: a tape lives one step, its reducer the whole job."""
     groups = options.groups

@@ -38,7 +38,7 @@ class Distribution:
         self.learning_rate: Any = None
         # Graph and variables of gradients that compute_gradients() has reduced.
         self.computed: Any = None
-        self._agreed = False
+        self.agreed = False  # that all ranks train with the same optimizer and options
 
     def renewed(self) -> Distribution:
         """Returns one with the same settings and no state."""
@@ -54,14 +54,14 @@ class Distribution:
         """
         reject_replicas()
         # Elastic ranks join later, when this step is long traced: `fit` compares at its beginning.
-        if self._agreed or basics.is_elastic() or not exchange.is_possible():
+        if self.agreed or basics.is_elastic() or not exchange.is_possible():
             return
         if self.reducer.takes_part():
             with tf.init_scope():
                 facts = facts_of(optimizer)
             process_set = self.reducer.options.process_set
             check_alike(facts, Values(), "in the first step", process_set)
-        self._agreed = True
+        self.agreed = True
 
     def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients to apply in this step; see `SyncModel.combine`."""

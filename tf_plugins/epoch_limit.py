@@ -19,6 +19,8 @@ class _EndOfEpoch:
 
 _END_OF_EPOCH = _EndOfEpoch()
 
+BATCHES_AT_HAND = "batches at hand"  # the exchange before each step of ranks in lockstep
+
 
 class EpochLimit:
     """Ends an epoch after a number of batches; used by callbacks, not thread-safe.
@@ -59,7 +61,7 @@ def in_lockstep(
 
     def step(iterator: Any) -> Any:
         batches = list(itertools.islice(iterator, steps))
-        fewest = min(exchange.gather(len(batches), "batches at hand", process_set))
+        fewest = min(exchange.gather(len(batches), BATCHES_AT_HAND, process_set))
         if not fewest:
             at_end()
             raise StopIteration  # as Keras' own function does at the end of the data

@@ -29,6 +29,7 @@ _AUTO = "_trepak_auto_jit_compile"
 def install() -> None:
     """Puts the changes in place, once; call it where something distributed is made."""
     Trainer.compile = _compiling(Trainer.compile)
+    TensorFlowTrainer.make_train_function = _making(TensorFlowTrainer.make_train_function)
     TensorFlowTrainer.fit = _fitting(TensorFlowTrainer.fit)
     EpochIterator.__iter__ = _beginning(EpochIterator.__iter__)
 
@@ -54,6 +55,15 @@ def _leave_xla_out(model: Any) -> None:
         model.jit_compile = False
 
 
+def _making(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _leave_xla_out(self)  # optimizers may have come after compile()
+        return plain(self, *args, **kwargs)
+
+    return make_train_function
+
+
 def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(plain)
 
@@ -61,47 +71,53 @@ def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        given = bound.arguments["callbacks"]
-        comparison = _comparison(self, given, bound.arguments)
+        comparison = _comparison(self, bound.arguments)
         if comparison is None:
             return plain(self, *args, **kwargs)
         with self.distribute_strategy.scope():
             reject_replicas()
-        _leave_xla_out(self)
-        if isinstance(given, keras.callbacks.CallbackList):
-            comparison.set_model(self)
-            comparison.set_params(given.params)
-            given.append(comparison)
-        else:
-            bound.arguments["callbacks"] = [*keras.tree.flatten(given or []), comparison]
-        with _one_at_a_time():
+        with _one_at_a_time(), _last_of(bound.arguments, comparison, self):
             comparison.check_options(self)
             return plain(*bound.args, **bound.kwargs)
 
     return fit
 
 
-def _comparison(model: Any, callbacks: Any, arguments: dict[str, Any]) -> Any:
+@contextlib.contextmanager
+def _last_of(arguments: dict[str, Any], comparison: Any, model: Any) -> Iterator[None]:
+    """Puts the comparison behind the callbacks that `fit` was given, for the while of the block."""
+    given = arguments["callbacks"]
+    if not isinstance(given, keras.callbacks.CallbackList):
+        arguments["callbacks"] = [*keras.tree.flatten(given or []), comparison]
+        yield
+        return
+    comparison.set_model(model)
+    comparison.set_params(given.params)
+    given.callbacks.append(comparison)
+    try:
+        yield
+    finally:
+        given.callbacks.remove(comparison)
+
+
+def _comparison(model: Any, arguments: dict[str, Any]) -> Any:
     """Returns the callback that compares the ranks of a model, if several train it together."""
     from trepak.tf_plugins.broadcast_callback import BroadcastGlobalVariablesCallback
-    from trepak.tf_plugins.comparison import Comparison, StepwiseComparison
+    from trepak.tf_plugins.comparison import Comparison
 
+    callbacks = arguments["callbacks"]
     given = getattr(callbacks, "callbacks", None) or keras.tree.flatten(callbacks or [])
     keeping = [one for one in given if isinstance(one, BroadcastGlobalVariablesCallback)]
     distributed = any(map(is_distributed, optimizers_of(model)))
     if not (distributed or keeping) or not basics.is_initialized():
         return None
-    options: dict[str, Any] = {name: arguments[name] for name in ("epochs", "initial_epoch")}
-    process_set = process_set_of(model)
-    if keeping:
-        process_set = keeping[-1].process_set or process_set
-        options["local"], options["averaged"] = keeping[-1].local, True
+    broadcast = keeping[-1] if keeping else None
+    process_set = getattr(broadcast, "process_set", None) or process_set_of(model)
     if not process_set.included() or (process_set.size() == 1 and not basics.is_elastic()):
         return None
     every = int(config.value("TREPAK_COMPARE_STEPS"))
-    if every or not distributed:
-        return StepwiseComparison(every, process_set=process_set, **options)
-    return Comparison(process_set=process_set, **options)
+    begin, end = arguments["initial_epoch"], arguments["epochs"]
+    return Comparison(process_set, broadcast, end, begin, every)
 
 
 _training = threading.RLock()

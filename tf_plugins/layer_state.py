@@ -65,11 +65,18 @@ def broadcast_layer_state(model: Any, root_rank: int, process_set: basics.Proces
     return changed
 
 
-def finalize(model: Any) -> None:
-    """Has Normalization layers take their variables' values, which were just set."""
-    for layer in _layers_with_state(model):
+def finalize(model: Any) -> bool:
+    """Has Normalization layers take their variables' values, which were just set.
+
+    Returns:
+        Whether that has changed them, so that functions traced before hold what was.
+    """
+    layers = _layers_with_state(model)
+    before = [_state_of(layer) for layer in layers]
+    for layer in layers:
         if isinstance(layer, keras.layers.Normalization):
             layer.finalize_state()
+    return before != [_state_of(layer) for layer in layers]
 
 
 def _layers_with_state(model: Any) -> list[Any]:
@@ -80,8 +87,9 @@ def _layers_with_state(model: Any) -> list[Any]:
 def _state_of(layer: Any) -> dict[str, Any]:
     """Returns a layer's state, as JSON has it."""
     if isinstance(layer, keras.layers.Normalization):
-        given = (layer.input_mean, layer.input_variance)  # what adapt() finds is in variables
-        return {"given": [None if one is None else np.asarray(one).tolist() for one in given]}
+        # What adapt() finds is in variables, from which finalize() makes these.
+        ready = (layer.mean, layer.variance) if layer.built else ()
+        return {"mean and variance": [np.asarray(one, "float64").tolist() for one in ready]}
     if isinstance(layer, keras.layers.Discretization):
         bins = layer.bin_boundaries
         return {"bins": None if bins is None else [float(one) for one in bins]}

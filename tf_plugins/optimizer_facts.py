@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,21 +26,22 @@ _CONFIGS_OWN = ("name", "registered_name", "shared_object_id", "build_config", "
 _ATTRIBUTES_OWN = ("name", "built")
 
 
-def facts_of(optimizer: Any) -> list[Fact]:
+def facts_of(optimizer: Any, whose: str = "the optimizer") -> list[Fact]:
     """Returns an optimizer's class, hyperparameters, schedule, and how it is distributed.
 
     Args:
         optimizer: a Keras 3 optimizer, distributed or not. Names of objects are no facts: they may
             hold numbers that differ between ranks.
+        whose: begins the names of the facts, which must differ between a model's optimizers.
     """
-    facts = [Fact("the optimizer's class", _plain_class(optimizer), _REMEDY)]
+    facts = [Fact(f"{whose}'s class", _plain_class(optimizer), _REMEDY)]
     for name, value in _settings(optimizer):
         rate = name.rpartition(".")[2] == "learning_rate"
-        facts.append(Fact(f"the optimizer's {name}", value, _RATE_REMEDY if rate else _REMEDY))
+        facts.append(Fact(f"{whose}'s {name}", value, _RATE_REMEDY if rate else _REMEDY))
     distribution = getattr(optimizer, "_trepak", None)
     if distribution is not None:
         for name, value in distribution_facts(*distribution.made_with).items():
-            facts.append(Fact(name, value, "give all ranks the same options"))
+            facts.append(Fact(f"{whose}'s {name}", value, "give all ranks the same options"))
     return facts
 
 
@@ -62,7 +64,7 @@ def _reduction_facts(options: ReduceOptions) -> dict[str, Any]:
         groups = [[describe(variable) for variable in group] for group in groups]
     return {
         "op": "Average" if options.op == collectives.Average else "Sum",
-        "compression": getattr(options.compression, "__name__", str(options.compression)),
+        "compression": _jsonable(options.compression),
         "sparse_as_dense": options.sparse_as_dense,
         "gradient_predivide_factor": options.gradient_predivide_factor,
         "groups": groups,
@@ -77,10 +79,10 @@ def _plain_class(optimizer: Any) -> str:
 
 def _settings(optimizer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields what Keras would save of an optimizer, and its other attributes that are plain."""
-    try:
-        config = dict(optimizer.get_config())
-    except Exception:  # a class of a user's own that can't be saved trains all the same
-        config = {}
+    config = _config_of(optimizer)
+    rate = getattr(optimizer, "_learning_rate", None)
+    if callable(rate) and not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        config["learning_rate"] = rate  # Keras would tell the file in which it was written, too
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         config.pop("inner_optimizer", None)
@@ -99,13 +101,22 @@ def _settings(optimizer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _settings(inner, f"{prefix}inner_optimizer.")
 
 
+def _config_of(configured: Any) -> dict[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of functions that can't be saved safely
+            return dict(configured.get_config())
+    except Exception:  # a class of a user's own that can't be saved trains all the same
+        return {}
+
+
 def _rate(optimizer: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yields what a schedule is, where Keras can't say it."""
     schedule = getattr(optimizer, "_learning_rate", None)
     if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-        plain = {k: v for k, v in vars(schedule).items() if isinstance(v, bool | int | float | str)}
-        plain.pop("name", None)
-        yield from _flat(f"{prefix}learning_rate.{type(schedule).__name__}", plain)
+        yield f"{prefix}schedule's class", type(schedule).__qualname__
+        own = {k: v for k, v in vars(schedule).items() if k != "name" and not k.startswith("_")}
+        yield from _flat(f"{prefix}schedule", own)
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -120,16 +131,27 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _jsonable(value: Any) -> Any:
     """Returns a value as JSON has it: arrays by their contents, other objects by their class."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 1 and 1.0 are the same
     if isinstance(value, bool | int | float | str | None):
         return value
-    if isinstance(value, list | tuple | set):
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
         return [_jsonable(one) for one in value]
     if isinstance(value, np.generic):
-        return value.item()
+        return _jsonable(value.item())
     if tf.is_tensor(value) or isinstance(value, np.ndarray | keras.Variable):
         array = np.asarray(value)
         few = array.size <= 16 and array.dtype.kind in "biuf"
         return array.tolist() if few else hashlib.sha256(array.tobytes()).hexdigest()
-    if callable(value):
-        return getattr(value, "__qualname__", type(value).__qualname__)
+    code = getattr(value, "__code__", None)
+    if code is not None:
+        constants = [one for one in code.co_consts if not hasattr(one, "co_code")]
+        told = hashlib.sha256(code.co_code + repr(constants).encode()).hexdigest()[:16]
+        return f"{value.__qualname__} {told}"
+    if isinstance(value, type):
+        return value.__qualname__
     return type(value).__qualname__

@@ -316,3 +316,75 @@ def accumulated_gradients_are_each_ranks_own() -> Any:
     model = network(hvd.DistributedOptimizer(inner))
     train(model)  # two of four passes
     assert_same_on_all_ranks(model)
+
+
+class Adversaries(keras.Model):
+    """Two networks with an optimizer each, in attributes and in a list."""
+
+    def __init__(self, optimizers: list[Any]) -> None:
+        super().__init__()
+        self.networks = [keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)]) for _ in "ab"]
+        self.first = optimizers[0]
+        self.others = optimizers[1:]
+        super().compile()
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        for net, optimizer in zip(self.networks, [self.first, *self.others], strict=True):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((net(x, training=True) - y) ** 2)
+            variables = net.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
+@case
+def optimizers_of_a_model_are_told_apart() -> Any:
+    for momenta, word in (
+        ((on_first(0.5, 0.9), 0.1), "first's momentum"),
+        ((0.1, on_first(0.5, 0.9)), "others[0]'s momentum"),
+    ):
+        keras.utils.set_random_seed(0)
+        model = Adversaries([hvd.DistributedOptimizer(SGD(0.1, momentum=m)) for m in momenta])
+        if hvd.size() > 1:
+            fails(ValueError, lambda m=model: train(m), word, "rank 0")
+    model = Adversaries([hvd.DistributedOptimizer(SGD(0.1)) for _ in "ab"])
+    train(model)
+    assert_same_on_all_ranks(model)
+
+
+@case
+def best_weights_that_are_restored_last() -> Any:
+    """EarlyStopping restores when training ends: by each rank's own losses, to other weights."""
+    losses = on_first([1.0, 2.0, 3.0], [3.0, 2.0, 1.0])
+
+    class Own(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["mine"] = losses[epoch]
+
+    best = keras.callbacks.EarlyStopping("mine", patience=9, restore_best_weights=True, mode="min")
+    optimizer = hvd.DistributedOptimizer(SGD(0.1))
+    said = refused_in_fit("kernel", optimizer, Own(), best, epochs=3)
+    assert hvd.size() == 1 or "when training ends" in said, said
+
+
+@case
+def a_list_of_callbacks_that_keras_made() -> Any:
+    model = network(hvd.DistributedOptimizer(SGD(0.1)), seed=hvd.rank())
+    x, y = some_data(16, hvd.rank())
+    broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    given = keras.callbacks.CallbackList([broadcast], add_history=True, model=model, epochs=2)
+    before = list(given.callbacks)
+    model.fit(x, y, epochs=2, verbose=0, callbacks=given)
+    assert given.callbacks == before
+    assert_same_on_all_ranks(model)
+
+
+@case
+def what_is_no_difference() -> Any:
+    """Functions as rates, numbers that are equal, names, and attributes in another order."""
+    rate = eval(compile("lambda: 0.1", f"/somewhere/{hvd.rank()}.py", "eval"))
+    optimizer = SGD(rate, clipnorm=on_first(1, 1.0), name=on_first("one", "another"))
+    model = network(hvd.DistributedOptimizer(optimizer))
+    train(model)
+    assert_same_on_all_ranks(model)

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from alike import SGD, Adam, every_way, network, schedules, train
+from alike import SGD, Adam, every_way, network, on_first, schedules, train
 from bad_input import fails
 from features import assert_same_on_all_ranks, some_data
 from harness import case
@@ -183,3 +183,38 @@ def replicas_are_refused() -> Any:
         fails(ValueError, lambda: optimizer.apply([tf.ones(1)], [variable]), "a process per device")
     if hvd.size() > 1:
         fails(ValueError, lambda: train(model), "MirroredStrategy", "horovodrun")
+
+
+@case
+def sources_that_are_local_to_a_tape() -> Any:
+    local = keras.layers.Dense(3)
+
+    class Model(keras.Sequential):
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+            tape = trepak.PartialDistributedGradientTape(tape, local_layers=[local])
+            variables = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, variables), variables)
+            return {"loss": loss}
+
+    keras.utils.set_random_seed(0)
+    model = Model([keras.Input((6,)), keras.layers.Dense(4), local])
+    model.compile(Adam(0.1), "mse")
+    train(model, epochs=2)
+    assert_same_on_all_ranks(model.layers[0])
+
+
+@case
+def lengths_that_only_some_ranks_know() -> Any:
+    for mine, others in ((2, 2), (2, 3), (3, 2)):
+        batches = on_first(mine, others)
+        x, y = some_data(8 * batches, hvd.rank())
+        data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+        model = network(hvd.DistributedOptimizer(SGD(0.1)))
+        data = on_first(data, data.filter(lambda *_: True))
+        callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+        model.fit(data, epochs=2, verbose=0, callbacks=callbacks)
+        assert hvd.size() == 1 or int(model.optimizer.iterations) == 4, (mine, others)
+        assert_same_on_all_ranks(model)
