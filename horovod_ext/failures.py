@@ -35,7 +35,10 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
 
         rank = str(basics.rank()) if basics.is_initialized() else "of unknown number"
         cause = str(message).strip().splitlines()[0].rstrip(".")
-        who = liveness.gone()
+        try:
+            who = liveness.gone()
+        except Exception:  # whatever it is, the collective's own failure is what people must see
+            who = ""
         if who:
             who = f"{who[0].upper()}{who[1:]}: look for the first error in its output."
         else:

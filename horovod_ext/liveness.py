@@ -1,9 +1,9 @@
 """Which ranks of a Gloo job are gone: asked of their machines' kernels, when a collective failed.
 
-Each rank listens on a port and never accepts: as long as its process lives, the kernel answers who
-connects, and when it is gone the kernel refuses. So nothing runs beside the training, and a rank
-that hangs or is stopped is not taken for one that is gone. The ranks tell their addresses through
-the key-value store of Gloo's launcher. Under MPI mpirun ends the job and names the rank.
+Each rank listens on a port: as long as its process lives, the kernel answers who connects, and when
+it is gone the kernel refuses. So nothing runs beside the training, and a rank that hangs or is
+stopped is not taken for one that is gone. The ranks tell their addresses through the key-value
+store of Gloo's launcher. Under MPI mpirun ends the job and names the rank.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _INIT_SECONDS = 5.0  # that `announce` waits for the other ranks
 _PATIENCE_SECONDS = 2.0  # a process that was killed can take that long to end
 _PROBE_SECONDS = 0.5  # for an answer from another host
 _STORE_SECONDS = 2.0  # for an answer of the launcher
+_QUEUE = 4096  # connections that the kernel answers before this rank comes to take them
 _SCOPE = "trepak_ranks"
 _LEFT = "trepak_left"
 
@@ -69,6 +70,7 @@ def announce(rank: int, size: int, is_one_host: bool) -> None:
     if _state.listener is None:
         os.register_at_fork(after_in_child=_close)
     _state.peers, _state.gone, _state.has_failed = [], [], False
+    _take_probes()
     if size == 1 or "HOROVOD_GLOO_RENDEZVOUS_ADDR" not in os.environ:
         return
     # Horovod's own handler, which tells the others that this rank is leaving, comes after this.
@@ -76,7 +78,8 @@ def announce(rank: int, size: int, is_one_host: bool) -> None:
     atexit.register(_leave)
     try:
         address = "127.0.0.1" if is_one_host else _own_address()
-        _state.me = me = Peer(rank, os.getpid(), socket.gethostname(), *_listen(address, size))
+        _state.me = me = Peer(rank, os.getpid(), socket.gethostname(), *_listen(address))
+        _put(_LEFT, str(rank), None)  # if it had failed before, it has not now
         _put(_SCOPE, str(rank), me)
         _state.peers = [peer for peer in _everyone(me, size) if peer.rank != rank]
     except (OSError, ValueError, TypeError, http.client.HTTPException):
@@ -91,16 +94,18 @@ def gone() -> str:
     """
     if not _state.peers:
         return ""
+    _take_probes()
     deadline = time.monotonic() + (0.0 if _state.has_failed else _PATIENCE_SECONDS)
     pause = 0.005  # short at first: the launcher soon ends the other ranks, too
+    refused, silent = _probe(_state.peers)  # who is silent then: later, many may ask at once
     while True:
-        refused, silent = _probe(_state.peers)
         # A rank that failed for the same reason, and has ended before this one asked, is none.
         _state.gone = sorted({*_state.gone, *(peer for peer in refused if not _has_failed(peer))})
         if _state.gone or time.monotonic() + pause > deadline:
             break
         time.sleep(pause)
         pause *= 2
+        refused, _ = _probe(_state.peers)
     _mark_failed()
     if _state.gone:
         return f"{_listed(_state.gone)} {'are' if len(_state.gone) > 1 else 'is'} gone"
@@ -142,7 +147,7 @@ def _probe(peers: Iterable[Peer]) -> tuple[list[Peer], list[Peer]]:
     return sorted(refused), sorted(waiting)
 
 
-def _listen(address: str, size: int) -> tuple[str, int]:
+def _listen(address: str) -> tuple[str, int]:
     """Holds a port for as long as this process lives; returns the address and 0 where it can't."""
     if _state.listener is not None and _state.listener.getsockname()[0] == address:
         return address, int(_state.listener.getsockname()[1])
@@ -150,12 +155,20 @@ def _listen(address: str, size: int) -> tuple[str, int]:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.bind((address, 0))
-        listener.listen(8 * size)  # nobody accepts, and all others may ask some times
+        listener.listen(_QUEUE)
     except OSError:
         listener.close()
         return address, 0
+    listener.setblocking(False)
     _state.listener = listener
     return address, int(listener.getsockname()[1])
+
+
+def _take_probes() -> None:
+    """Empties the queue of those that have asked: once it is full the kernel answers nobody."""
+    with contextlib.suppress(OSError):
+        while _state.listener is not None:
+            _state.listener.accept()[0].close()
 
 
 def _own_address() -> str:

@@ -25,6 +25,12 @@ for line in sys.stdin:
         print(len(liveness._state.peers), flush=True)
     elif command == "gone":
         print(liveness.gone(), flush=True)
+    elif command == "takes":
+        try:
+            liveness._state.listener.accept()
+            print("one", flush=True)
+        except BlockingIOError:
+            print("none", flush=True)
     elif command == "exit":
         sys.exit(int(arguments[0]))
 """
@@ -124,3 +130,31 @@ def test_ranks_are_told_anew_by_every_init(ranks: list[Rank]) -> None:
     announce(left)
     ranks[3].kill()
     assert ranks[0].ask("gone").startswith(f"rank 2 (pid {ranks[3].pid} on ")
+
+
+def test_who_has_failed_once_can_be_gone_later(ranks: list[Rank]) -> None:
+    """As after shutdown() and init() in the same processes."""
+    assert ranks[1].ask("gone") == ""
+    announce(ranks)
+    ranks[1].kill()
+    assert ranks[0].ask("gone").startswith(f"rank 1 (pid {ranks[1].pid} on ")
+
+
+def test_many_failures_leave_nobody_silent(ranks: list[Rank]) -> None:
+    for _ in range(60):
+        assert ranks[0].ask("gone") == ""
+    assert ranks[1].ask("takes") == "one"
+    ranks[1].ask("gone")
+    assert ranks[1].ask("takes") == "none"  # it has taken them all
+    ranks[0].ask("gone")
+    announce(ranks)
+    assert ranks[1].ask("takes") == "none"
+
+
+def test_who_can_not_be_asked_hides_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trepak.horovod_ext import failures, liveness
+
+    nowhere = liveness.Peer(1, 1, "host", "no such host", 1)
+    monkeypatch.setattr(liveness._state, "peers", [nowhere])
+    error = failures.LostRankError(None, None, "Horovod has been shut down")
+    assert "a collective failed: Horovod has been shut down. If that is no reason" in str(error)
