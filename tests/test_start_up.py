@@ -52,3 +52,9 @@ def test_names_of_old_submodules(name: str) -> None:
     assert names
     assert [n for n in names if n not in INTERNAL and not hasattr(ours, n)] == []
     assert getattr(importlib.import_module("trepak"), name) is ours
+
+
+def test_what_horovods_tests_ask_of_the_package() -> None:
+    import trepak
+
+    assert trepak._executing_eagerly()

@@ -33,6 +33,7 @@ _EXPORTS = {
     "tf_plugins.distributed_tape": "DistributedGradientTape PartialDistributedGradientTape",
     "tf_plugins.model_loading": "load_model",
     "tf_plugins.sync": "SyncModel",
+    "horovod_ext.old_names": "_executing_eagerly",
     "horovod_ext.transport": "Transport",
     "tf_plugins.parameter_servers": "ParameterServers",
     "tf_plugins.geryon": "Geryon",
