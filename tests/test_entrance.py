@@ -278,6 +278,21 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("loading", ["trepak.scripts.cli", "trepak.scripts.entrance"])
+def test_ctrl_c_while_modules_load(loading: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        f"        if name == {loading!r}:\n"
+        "            signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([TREPAK], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "trepak: interrupted.\n")
+
+
 def test_ctrl_c_ends_top() -> None:
     process = start("top")
     assert process.stdout is not None
