@@ -30,6 +30,13 @@ def _wide(dtype: Any) -> Any:
     return tf.float32 if dtype in _NARROW else dtype
 
 
+def _of_quotients(dtype: Any) -> Any:
+    """Returns the dtype of averages, that of `x / n`: integers have floating-point ones."""
+    if not dtype.is_integer:
+        return dtype
+    return tf.float32 if dtype.size < 4 else tf.float64
+
+
 def _merge(values: Any, indices: Any) -> tuple[Any, Any]:
     unique, places = tf.unique(indices)
     return tf.math.unsorted_segment_sum(values, places, tf.size(unique)), unique
@@ -45,7 +52,8 @@ def merged(grad: Any) -> Any:
     """
     if not isinstance(grad, tf.IndexedSlices):
         return grad
-    return _finished(grad, *_merge(tf.cast(grad.values, _wide(grad.dtype)), grad.indices))
+    values, indices = _merge(tf.cast(grad.values, _wide(grad.dtype)), grad.indices)
+    return _finished(grad, grad.dtype, values, indices)
 
 
 def sum_over_ranks(
@@ -61,7 +69,8 @@ def sum_over_ranks(
 
     Args:
         slices: on each rank any number of rows, of the same dtypes.
-        average: divide by the number of ranks, those that have joined included.
+        average: divide by the number of ranks, those that have joined included. Averages of
+            integers are floating-point numbers, as in Horovod: float64, or float32 of narrow ones.
         name: begins the names of the collectives.
         process_set: the ranks that take part.
 
@@ -71,27 +80,28 @@ def sum_over_ranks(
     Raises:
         TypeError: rows of this dtype can't be sent.
     """
-    rows = []
-    for one in slices:
-        values, indices = _merge(tf.cast(one.values, _wide(one.dtype)), one.indices)
-        if average:
-            size = tf.cast(basics.dynamic_size(process_set), values.dtype)
-            values = tf.cast(values / size, values.dtype)
-        rows.append((values, indices))
+    dtypes = [_of_quotients(one.dtype) if average else one.dtype for one in slices]
+    rows = [
+        _merge(tf.cast(one.values, _wide(dtype)), one.indices)
+        for one, dtype in zip(slices, dtypes, strict=True)
+    ]
     gather = functools.partial(_gather, rows, name, process_set)
     # Only all ranks can be joined, not those of a set.
     if process_set.process_set_id != 0:
         gathered = gather()
     else:
         gathered = _if_all_are_here(name, gather, functools.partial(_gather_by_sums, rows, name))
-    return [
-        _finished(one, *_merge(values, indices))
-        for one, (values, indices) in zip(slices, gathered, strict=True)
-    ]
+    summed = []
+    for one, dtype, (values, indices) in zip(slices, dtypes, gathered, strict=True):
+        values, indices = _merge(values, indices)
+        if average:
+            values /= tf.cast(basics.dynamic_size(process_set), values.dtype)
+        summed.append(_finished(one, dtype, values, indices))
+    return summed
 
 
-def _finished(slices: tf.IndexedSlices, values: Any, indices: Any) -> tf.IndexedSlices:
-    values = tf.cast(values, slices.dtype)
+def _finished(slices: tf.IndexedSlices, dtype: Any, values: Any, indices: Any) -> tf.IndexedSlices:
+    values = tf.cast(values, dtype)
     if slices.values.shape.rank is not None:
         values.set_shape([None, *slices.values.shape[1:]])  # which a condition may have lost
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)

@@ -73,6 +73,19 @@ def narrow_rows_are_rounded_once() -> None:
 
 
 @case
+def averages_of_integers_are_quotients() -> None:
+    """As in Horovod; and the sum of 100 by rank is more than 8 bits hold."""
+    n, r = hvd.size(), hvd.rank()
+    made = {"int8": "float32", "uint8": "float32", "int32": "float64", "int64": "float64"}
+    for dtype, wanted in made.items():
+        rows = tf.constant([[100, 1], [r, 1]], dtype)
+        slices = tf.IndexedSlices(rows, tf.constant([3, 5]), tf.constant([IDS, 2]))
+        reduced = trepak.allreduce(slices, op=trepak.Average)
+        assert reduced.dtype == wanted and reduced.indices.numpy().tolist() == [3, 5]
+        assert reduced.values.numpy().tolist() == [[100, 1], [(n - 1) / 2, 1]], dtype
+
+
+@case
 def one_id_travels_as_one_row() -> None:
     sent: list[int] = []
     allgather = MPI_LIB.horovod_allgather
