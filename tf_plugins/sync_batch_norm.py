@@ -70,6 +70,14 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
             config["process_set"] = list(getattr(self.process_set, "ranks", self.process_set))
         return config
 
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """Normalizes; NaN and infinity where masked count as 0, or all gradients would be NaN."""
+        rank = len(inputs.shape)
+        if mask is not None and inputs.dtype.is_floating and len(mask.shape) == rank - 1:
+            usable = tf.cast(mask, tf.bool)[..., None] | tf.math.is_finite(inputs)
+            inputs = tf.where(usable, inputs, tf.zeros_like(inputs))
+        return super().call(inputs, training=training, mask=mask)
+
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         process_set = self._ranks()
         if process_set is None:
@@ -99,14 +107,14 @@ def _local_statistics(inputs: Any, mask: Any, axes: list[int]) -> Any:
 
     Differentiable. A batch of no samples has zeros.
     """
-    shape = tf.shape(inputs)
+    shape = tf.shape(inputs, out_type=tf.int64)
     channel = next(i for i in range(len(inputs.shape)) if i not in axes)
     if mask is None:
         taken = None
         count = tf.fill([shape[channel]], tf.reduce_prod(tf.gather(shape, axes)))
     else:
         taken = tf.broadcast_to(tf.cast(mask, tf.bool)[..., None], shape)
-        count = tf.reduce_sum(tf.cast(taken, tf.int32), axes)
+        count = tf.reduce_sum(tf.cast(taken, tf.int64), axes)
     count = tf.cast(count, tf.float64)
     divisor = tf.maximum(count, 1.0)
 
@@ -121,6 +129,8 @@ def _local_statistics(inputs: Any, mask: Any, axes: list[int]) -> Any:
     centre = tf.stop_gradient(tf.cast(mean_of(inputs), inputs.dtype))
     lines = [-1 if i == channel else 1 for i in range(len(inputs.shape))]
     distances = inputs - tf.reshape(centre, lines)
+    if taken is not None:  # whose squares may be infinite, and their gradients NaN
+        distances = tf.where(taken, distances, tf.zeros_like(distances))
     shift = mean_of(distances)
     mean = tf.cast(centre, tf.float64) + shift
     squares = count * (mean_of(tf.square(distances)) - tf.square(shift))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from harness import case
 from isolation import LOWER, PROCESS_SETS  # noqa: F401 (which are registered)
 
 import trepak.keras as hvd
+from trepak.tf_plugins.sync_batch_norm import _local_statistics
 
 EPSILON = 1e-3
 
@@ -118,13 +120,35 @@ def masked_inputs_do_not_count() -> Any:
     taken = masks(parts)
     for part, mask in zip(parts, taken, strict=True):
         part[~mask] = np.nan
-    one = layer()
-    out, _ = run(one, parts[hvd.rank()], 1.0, mask=tf.constant(taken[hvd.rank()]))
+    one, mine = layer(), taken[hvd.rank()]
+    weights = np.where(mine[..., None], parts[hvd.rank()], 0)
+    out, grad = run(one, parts[hvd.rank()], weights, mask=tf.constant(mine))
     mu, variance = true_moments(parts, taken)
     np.testing.assert_allclose(one.moving_mean, mu / 2, rtol=1e-6)
     np.testing.assert_allclose(one.moving_variance, (variance + 1) / 2, rtol=1e-5)
     wanted = (parts[hvd.rank()] - mu) / np.sqrt(variance + EPSILON)
-    np.testing.assert_allclose(out, wanted, atol=2e-3)
+    np.testing.assert_allclose(out[mine], wanted[mine], atol=2e-3)
+    assert np.isfinite(out).all() and np.isfinite(grad).all() and np.abs(grad).max() > 0
+
+
+@case
+def masked_inputs_may_be_of_any_size() -> Any:
+    x, mask = tf.constant([[[1.0], [-3e38]], [[2.0], [3e38]]]), tf.constant([[1, 0], [1, 0]])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        statistics = _local_statistics(x, mask, [0, 1])
+    np.testing.assert_allclose(statistics, [[2], [1.5], [0.5]])
+    assert np.isfinite(tape.gradient(statistics, x)).all()
+
+
+@case
+def more_samples_than_int32_counts() -> Any:
+    def shape(_: Any, out_type: Any = tf.int32) -> Any:
+        return tf.constant([70_000, 70_000, 2], out_type)
+
+    with mock.patch.object(tf, "shape", shape):
+        count = _local_statistics(tf.ones([1, 1, 2]), None, [0, 1])[0]
+    assert count.numpy().tolist() == [70_000**2] * 2
 
 
 @case
