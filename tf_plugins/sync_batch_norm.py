@@ -23,19 +23,14 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     may have batches of other sizes, or none; masked inputs don't count.
     """
 
-    def __init__(
-        self,
-        fused: bool = False,
-        process_set: basics.ProcessSet | Sequence[int] = basics.global_process_set,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, fused: bool = False, **kwargs: Any) -> None:
         """Makes the layer.
 
         Args:
             fused: accepted for Horovod scripts; must be False.
-            process_set: the ranks that normalize together; another rank normalizes its own batch.
-                A list of ranks, as the config of a copy has it, means the set of another layer.
-            kwargs: see `keras.layers.BatchNormalization`.
+            kwargs: see `keras.layers.BatchNormalization`; and `process_set`, the ranks that normalize
+                together, by default all: another rank normalizes its own batch. A list of ranks, as
+                the config of a copy has it, means the set of another layer.
 
         Raises:
             ValueError: `fused` or `synchronized` is asked for.
@@ -45,6 +40,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         if kwargs.pop("synchronized", False):
             raise ValueError("SyncBatchNormalization is synchronized by Horovod: leave it out.")
         kwargs.setdefault("name", None)
+        process_set = kwargs.pop("process_set", basics.global_process_set)
         super().__init__(**kwargs)
         self.process_set = process_set
 
