@@ -28,9 +28,9 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
 
         Args:
             fused: accepted for Horovod scripts; must be False.
-            kwargs: see `keras.layers.BatchNormalization`; and `process_set`, the ranks that normalize
-                together, by default all: another rank normalizes its own batch. A list of ranks, as
-                the config of a copy has it, means the set of another layer.
+            kwargs: see `keras.layers.BatchNormalization`; and `process_set`, the ranks that
+                normalize together, by default all: another rank normalizes its own batch. A list of
+                ranks, as the config of a copy has it, means the set of another layer.
 
         Raises:
             ValueError: `fused` or `synchronized` is asked for.
