@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange
+from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import check_agreement, text_of, tf_variable
 from trepak.ops.digest import digests
 
@@ -92,6 +93,27 @@ def check_alike(
         raise _different_facts(facts, mine, when, process_set)
     if any(theirs[1] != hashes[1] for theirs in everyone):
         _judge_values(values, seen, when, process_set)
+
+
+def make_alike(values: Values, process_set: basics.ProcessSet) -> bool:
+    """Gives all ranks the values of the set's first one, if they differ; a collective call.
+
+    Returns:
+        Whether they did.
+
+    Raises:
+        ValueError: the ranks have other variables.
+        HorovodInternalError: a rank has left the job.
+    """
+    if not process_set.included() or process_set.size() == 1:
+        return False
+    seen = digests([tf_variable(variable) for variable in values.all()])
+    everyone = exchange.gather(_hash(seen.tobytes()), "first values", process_set)
+    if len(set(everyone)) == 1:
+        return False
+    check_agreement(values.variables, "what they train", process_set, unnamed=values.unnamed)
+    broadcast_variables(values.all(), process_set.ranks[0], process_set)
+    return True
 
 
 def _hash(data: bytes) -> str:

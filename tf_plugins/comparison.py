@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext import basics
-from trepak.horovod_ext.agreement import Fact, Values, check_alike
+from trepak.horovod_ext import basics, exchange
+from trepak.horovod_ext.agreement import Fact, Values, check_alike, make_alike
 from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.distributed_models import (
     flush,
@@ -212,10 +213,31 @@ class Comparison(keras.callbacks.Callback):
         begin = self.model._initial_epoch or self._initial_epoch  # by BackupAndRestore, or fit
         epochs = Fact("the number of epochs to train", self._epochs - begin, _EPOCHS_REMEDY)
         self._began = self._broadcast is None or self._broadcast.broadcast_done
+        if self._broadcast is None:
+            self._begin_alike()
         if self._began:
             self._compare("when training begins", _BEGIN_CAUSE, [epochs, *layer_facts(self.model)])
         else:
             check_alike([epochs], Values(), "when training begins", self._process_set)
+
+    def _begin_alike(self) -> None:
+        """Gives all ranks the first one's values, where nobody broadcasts and no step was taken.
+
+        Later, ranks that differ have trained apart: that is an error.
+        """
+        optimizers = optimizers_of(self.model)
+        steps = sum(int(one.iterations) for one in optimizers)
+        if any(exchange.gather(steps, "steps before", self._process_set)):
+            return
+        values = self._compared(self.model).values(_BEGIN_CAUSE)
+        if make_alike(values, self._process_set) and basics.rank() == self._process_set.ranks[0]:
+            warnings.warn(
+                "the ranks began with different weights or rates, and there is no "
+                "BroadcastGlobalVariablesCallback in callbacks=: all ranks go on with this rank's "
+                f"({basics.rank()}). Add the callback: it also keeps steps and BatchNorm's "
+                "statistics together.",
+                stacklevel=2,
+            )
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Compares after the first step what was made in it, and after every few, where asked."""
