@@ -179,6 +179,10 @@ def train(
     model = model_of()
     keras.config.set_dtype_policy("float32")
     model.compile(optimizer, loss="mse", jit_compile=False, **(compile_options or {}))
+    if not model.optimizer.built:
+        # Keras builds it in the first traced step, and so copies weights into ScheduleFreeAdamW's
+        # state anew in each step; a distributed optimizer is built once, as here.
+        model.optimizer.build(model.trainable_variables)
     if WAY == "overlap" and share is not None and loop in (fit, fit_on_batches):
         trepak.overlap(model)
     x, y = data(passes, model_of is embedding_model)
