@@ -45,14 +45,15 @@ class DistributedLossScaleMixin(DistributedMixin):
         if not self._keras_accumulates() or not reducer.takes_part():
             return finite
         # The gradients of a pass that only accumulates are not reduced, so the verdict is.
+        # Of how it can be bad, as a rank that has joined adds a zero.
         verdict = collectives.allreduce(
-            tf.cast(finite, tf.int32),
-            op=collectives.Min,
+            tf.cast(tf.logical_not(finite), tf.int32),
+            op=collectives.Max,
             name=reducer.collective_name("finite"),
             ignore_name_scope=True,
             process_set=reducer.options.process_set,
         )
-        return tf.equal(verdict, 1)
+        return tf.equal(verdict, 0)
 
     @property
     def iterations(self) -> Any:
