@@ -15,6 +15,7 @@ Status Listen(const JobOptions& options, Endpoint* endpoint) {
   transport_options.encrypt = options.encrypt;
   transport_options.dscp = options.dscp.front();
   transport_options.silence = options.deadline;
+  transport_options.flows = options.size * options.dscp.size();
   std::unique_ptr<ZmqTransport> transport;
   TREPAK_RETURN_IF_ERROR(ZmqTransport::Start(transport_options, endpoint, &transport));
   endpoint->Attach(std::move(transport));

@@ -1,8 +1,11 @@
 #include "horovod_ext/runtime/zmq_flow.h"
 
+#include <sodium.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "horovod_ext/runtime/zmq_crowd.h"
 #include "horovod_ext/runtime/zmq_gate.h"
 #include "horovod_ext/runtime/zmq_proof.h"
 
@@ -16,8 +19,9 @@ constexpr int kMessagesInside = 4;
 
 constexpr int64_t kMostReplyBytes = 1024;
 
-constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                        ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
+                        ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 }  // namespace
 
@@ -71,12 +75,13 @@ Status ZmqFlow::Connect() {
 }
 
 Status ZmqFlow::Proceed() {
-  if (socket_ == nullptr) {
+  if (socket_ == nullptr && std::chrono::steady_clock::now() >= retry_at_) {
     TREPAK_RETURN_IF_ERROR(Connect());
   }
-  TREPAK_RETURN_IF_ERROR(ReadReplies());
   if (socket_ != nullptr) {
+    TREPAK_RETURN_IF_ERROR(ReadReplies());
     TREPAK_RETURN_IF_ERROR(ReadEvents());
+    TREPAK_RETURN_IF_ERROR(EndGreedy());
   }
   if (socket_ == nullptr) {
     due_ = false;  // until the next tick
@@ -90,7 +95,7 @@ Status ZmqFlow::Proceed() {
 }
 
 Status ZmqFlow::ReadReplies() {
-  while (true) {
+  while (socket_ != nullptr) {
     std::vector<ZmqPart> parts = ReceiveParts(socket_);
     if (parts.empty()) {
       return OkStatus();
@@ -101,7 +106,7 @@ Status ZmqFlow::ReadReplies() {
       Message reply;
       status = handshake_.OnChallenge(message, &reply);
       if (status.ok() && !SendMessage(socket_, reply)) {
-        return OnLoss();
+        return OnLoss(EndedByPeer());
       }
     } else if (status.ok()) {
       status = handshake_.OnWelcome(message);
@@ -110,37 +115,61 @@ Status ZmqFlow::ReadReplies() {
       return status.Annotate("the flow to " + Name());
     }
   }
+  return OkStatus();
 }
 
 Status ZmqFlow::ReadEvents() {
-  const std::optional<ZmqEvent> event = ReadEvent(monitor_);
-  if (!event) {
-    return OkStatus();
+  while (socket_ != nullptr) {
+    const std::optional<ZmqEvent> event = ReadEvent(monitor_);
+    if (!event) {
+      break;
+    }
+    TREPAK_RETURN_IF_ERROR(OnEvent(*event));
   }
-  switch (event->kind) {
+  return OkStatus();
+}
+
+Status ZmqFlow::OnEvent(const ZmqEvent& event) {
+  switch (event.kind) {
+    case ZMQ_EVENT_CONNECTED:
+      connection_ = event.value;
+      return OkStatus();
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
       return InvalidArgumentError(Name() + " refused a flow: it does not know the job's secret");
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-      return event->value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+      return event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
                  ? FailedPreconditionError(
                        "the flow to " + Name() + ": " + (options_.encrypt ? "this" : "the other") +
                        " rank encrypts its flows and the " + (options_.encrypt ? "other" : "this") +
                        " one does not: set TREPAK_ENCRYPT alike on all ranks")
                  : UnavailableError("no trepak of this job answers at " + Name());
     default:
-      return OnLoss();
+      return OnLoss(EndedByPeer());
   }
 }
 
-Status ZmqFlow::OnLoss() {
+Status ZmqFlow::EndGreedy() {
+  // Where ZeroMQ has just closed it, the descriptor may be another's; it is tried again either way.
+  if (!is_watching() || ReceivedBytes(connection_) <= ZmqGate::kMostProofBytes) {
+    return OkStatus();
+  }
+  return OnLoss("what answers there says more than a rank of this job would before a flow is open");
+}
+
+std::string ZmqFlow::EndedByPeer() const {
+  return "it ended " + std::to_string(tries_) +
+         " connections before they were open; it is another job's process, or has ended, or "
+         "strangers keep it busy";
+}
+
+Status ZmqFlow::OnLoss(const std::string& failure) {
   if (handshake_.open() || std::chrono::steady_clock::now() >= options_.deadline) {
     return UnavailableError("the connection to " + Name() +
                             " was lost: its process has ended, or the network was cut");
   }
   Disconnect();
-  failure_ = "it ended " + std::to_string(tries_) +
-             " connections before they were open; it is another job's process, or has ended, or " +
-             "strangers keep it busy";
+  retry_at_ = std::chrono::steady_clock::now() + RetryAfter(tries_, &randombytes_uniform);
+  failure_ = failure;
   return OkStatus();
 }
 
@@ -174,6 +203,7 @@ void ZmqFlow::Disconnect() {
     CloseMonitored(std::exchange(socket_, nullptr), monitor_);
   }
   descriptors_ = {-1, -1};
+  connection_ = -1;
 }
 
 void ZmqFlow::Drop() {

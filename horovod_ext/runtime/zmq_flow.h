@@ -47,6 +47,10 @@ class ZmqFlow {
   bool is_due() const { return due_ && !has_ended(); }
   void set_due() { due_ = true; }
 
+  // Whether Proceed is to be called every ZmqGate::kWatchEvery, though no descriptor is readable:
+  // who answers has proved nothing.
+  bool is_watching() const { return connection_ >= 0 && !is_open(); }
+
   // Connects, reads replies and events, and sends; the flow is still due if more can be done at
   // once. The first error ends the flow; it names the peer.
   Status Proceed();
@@ -68,11 +72,17 @@ class ZmqFlow {
   Status Connect();
   // Closes the connection and drops what is in it.
   void Disconnect();
-  // What is to be done where the connection was lost: another try, or the flow's end.
-  Status OnLoss();
+  // What is to be done where the connection was lost, or must be: another try, or the flow's end.
+  // `failure`: what is to be said of it if no try succeeds.
+  Status OnLoss(const std::string& failure);
   Status ReadReplies();
   Status ReadEvents();
+  Status OnEvent(const ZmqEvent& event);
+  // Ends the connection where the other end says more than belongs to the handshake. ZeroMQ would
+  // keep it all, part by part, until a message is complete.
+  Status EndGreedy();
   void SendQueued();
+  std::string EndedByPeer() const;
   std::string Name() const;
 
   void* const context_;
@@ -82,10 +92,12 @@ class ZmqFlow {
   void* socket_ = nullptr;
   void* monitor_ = nullptr;
   std::array<int, kDescriptors> descriptors_{-1, -1};  // of socket_ and monitor_
+  int connection_ = -1;                                // its file descriptor, while it stands
   bool due_ = true;
   bool greeted_ = false;
   bool ended_ = false;
   int tries_ = 0;
+  std::chrono::steady_clock::time_point retry_at_;  // where there is no socket
   std::string failure_;
   uint64_t sent_ = 0;
   std::map<uint16_t, std::deque<Message>> queues_;  // by order; none is empty

@@ -1,8 +1,7 @@
 #include "horovod_ext/runtime/zmq_gate.h"
 
 #include <fcntl.h>
-#include <linux/tcp.h>  // glibc's own has no tcpi_bytes_received
-#include <netinet/in.h>
+#include <sodium.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,14 +21,12 @@ void SendPart(void* socket, std::string_view part, bool more = true) {
   zmq_send(socket, part.data(), part.size(), ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0));
 }
 
-// What the kernel has received on a connection, whether it was read or not; 0 if it can't say.
-uint64_t ReceivedBytes(int fd) {
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
-}
-
 }  // namespace
+
+ZmqGate::ZmqGate(const Secret& secret, bool encrypt, size_t flows)
+    : secret_(secret),
+      encrypt_(encrypt),
+      crowd_(std::max(kMostUnproven, 2 * flows), &randombytes_uniform) {}
 
 void ZmqGate::Close() {
   for (int* const descriptor : {&nothing_, &copy_}) {
@@ -100,6 +97,7 @@ void ZmqGate::ReadEvents() {
     if (event->kind == ZMQ_EVENT_ACCEPTED) {
       unproven_[event->value] = ++came_;
       standing_[came_] = {event->value, Clock::now()};
+      crowd_.Add(came_);
     }
   }
 }
@@ -108,16 +106,14 @@ void ZmqGate::Forget(int fd) {
   const auto found = unproven_.find(fd);
   if (found != unproven_.end()) {
     standing_.erase(found->second);
+    crowd_.Remove(found->second);
     unproven_.erase(found);
   }
 }
 
 void ZmqGate::EndCrowd() {
-  const Clock::time_point now = Clock::now();
-  while (standing_.size() > kMostUnproven) {
-    const auto oldest = standing_.begin();
-    const bool had_its_time = now - oldest->second.since > kGrace;
-    End(had_its_time ? oldest->first : standing_.rbegin()->first);
+  while (const std::optional<uint64_t> number = crowd_.TakeOneTooMany()) {
+    End(*number);
   }
 }
 
@@ -155,9 +151,18 @@ void ZmqGate::End(uint64_t number) {
   dup3(found->second.fd, copy_, O_CLOEXEC);  // works where no descriptor is left
   ReadEvents();
   if (standing_.erase(number) != 0) {
+    crowd_.Remove(number);
     shutdown(copy_, SHUT_RDWR);
   }
   dup3(nothing_, copy_, O_CLOEXEC);
+}
+
+void ZmqGate::Recognize(int fd) {
+  ReadEvents();
+  const auto found = unproven_.find(fd);
+  if (found != unproven_.end()) {
+    crowd_.Remove(found->second);
+  }
 }
 
 void ZmqGate::Admit(int fd) {

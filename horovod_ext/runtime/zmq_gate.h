@@ -13,27 +13,29 @@
 
 #include "horovod_ext/runtime/handshake.h"
 #include "horovod_ext/runtime/status.h"
+#include "horovod_ext/runtime/zmq_crowd.h"
 #include "horovod_ext/runtime/zmq_proof.h"
 #include "horovod_ext/runtime/zmq_socket.h"
 
 namespace trepak {
 
 // Answers ZeroMQ's questions whether a connection has proved itself, and ends connections that have
-// not: at once where they are more than kMostUnproven, those that take longer than kProofDeadline,
-// and those that send more than a proof. (ZeroMQ gets memory for whatever frame is announced, even
-// in the midst of a handshake, and ends a connection only where it is longer than kMostFrameBytes.)
-// A peer that is ended because a crowd came connects again: each is given kGrace to prove itself,
-// then the oldest makes place for the next.
+// not: any of them where they are too many, those that take longer than kProofDeadline, and those
+// that send more than a proof. (ZeroMQ gets memory for whatever frame is announced, even in the
+// midst of a handshake, and ends a connection only where it is longer than kMostFrameBytes.) A peer
+// that is ended because a crowd came connects again: see ZmqCrowd.
 //
 // Thread safety: none, the transport's thread has it. The context must outlive it.
 class ZmqGate {
  public:
-  static constexpr size_t kMostUnproven = 64;
-  static constexpr std::chrono::milliseconds kGrace{50};
+  // So many may stand at least, or twice as many as flows are expected. A peer stands for three
+  // round trips; with a network of 100 ms and 1,000 strangers a second it succeeds each third time.
+  static constexpr size_t kMostUnproven = 256;
   static constexpr uint64_t kMostProofBytes = 4096;  // a peer sends about a third of it
   static constexpr std::chrono::milliseconds kProofDeadline{5000};
 
-  ZmqGate(const Secret& secret, bool encrypt) : secret_(secret), encrypt_(encrypt) {}
+  // `flows`: how many the job's ranks may open together.
+  ZmqGate(const Secret& secret, bool encrypt, size_t flows);
   ZmqGate(const ZmqGate&) = delete;
   ZmqGate& operator=(const ZmqGate&) = delete;
   ~ZmqGate() { Close(); }
@@ -62,7 +64,10 @@ class ZmqGate {
   // Ends those that take too long. All that has come in must have been read before.
   void EndLate();
 
-  // The connection with that file descriptor has proved itself: what it sends may be read.
+  // The connection with that file descriptor has shown ZeroMQ its proof: it makes place for nobody.
+  void Recognize(int fd);
+
+  // It has proved itself: what it sends may be read.
   void Admit(int fd);
 
  private:
@@ -91,6 +96,7 @@ class ZmqGate {
   // Connections that have proved nothing. Their numbers say which came first.
   std::map<int, uint64_t> unproven_;       // by file descriptor
   std::map<uint64_t, Standing> standing_;  // of these, those not ended yet
+  ZmqCrowd crowd_;                         // of these, those that ZeroMQ has no proof of
   uint64_t came_ = 0;                      // connections so far
   Clock::time_point watched_;
   size_t refused_ = 0;  // since the last Proceed

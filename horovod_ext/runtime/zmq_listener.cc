@@ -9,14 +9,19 @@ namespace trepak {
 namespace {
 
 constexpr int kReceiveMessages = 8;
+constexpr int kBacklog = 1024;  // whom the kernel turns away waits for a second before it returns
 constexpr size_t kMostConnections = 4096;
+// The gate is asked between turns; so they are short.
 constexpr int kMessagesPerTurn = 64;
+constexpr size_t kBytesPerTurn = 4 << 20;
 constexpr int kLoggedRefusals = 5;
 
 }  // namespace
 
 ZmqListener::ZmqListener(const Options& options, Transport::Receiver* receiver)
-    : options_(options), receiver_(receiver), gate_(options.secret, options.encrypt) {}
+    : options_(options),
+      receiver_(receiver),
+      gate_(options.secret, options.encrypt, options.flows) {}
 
 void ZmqListener::Close() {
   if (socket_ != nullptr) {
@@ -32,6 +37,7 @@ Status ZmqListener::Listen(void* context) {
   SetInt(socket_, ZMQ_LINGER, 0);
   SetInt(socket_, ZMQ_TOS, options_.dscp << 2);
   SetInt(socket_, ZMQ_RCVHWM, kReceiveMessages);
+  SetInt(socket_, ZMQ_BACKLOG, kBacklog);
   const std::string me = "rank " + std::to_string(options_.rank);
   Status guarded = gate_.Guard(context, socket_);
   if (!guarded.ok()) {
@@ -67,10 +73,14 @@ void ZmqListener::Proceed() {
 }
 
 bool ZmqListener::ReceiveFromPeers() {
-  for (int turn = 0; turn < kMessagesPerTurn; ++turn) {
+  size_t bytes = 0;
+  for (int messages = 0; messages < kMessagesPerTurn && bytes < kBytesPerTurn; ++messages) {
     std::vector<ZmqPart> parts = ReceiveParts(socket_);  // the first is ZeroMQ's own
     if (parts.empty()) {
       return true;
+    }
+    for (const ZmqPart& part : parts) {
+      bytes += part.view().size();
     }
     const std::string connection(parts[0].view());
     const int fd = parts.back().fd();
@@ -110,6 +120,7 @@ void ZmqListener::OnIncoming(const std::string& connection, int fd, Message mess
     receiver_->OnMessage(std::move(message));
     return;
   }
+  gate_.Recognize(fd);
   Message reply;
   const Status status = handshake->OnMessage(message, &reply);
   if (!status.ok()) {

@@ -29,6 +29,8 @@ class ZmqListener {
     bool encrypt = false;
     // What marks the acknowledgements of all that comes: small, and what is urgent waits for them.
     int dscp = 0;
+    // How many flows the job's ranks may open to this one together; 0: nobody knows.
+    size_t flows = 0;
   };
 
   ZmqListener(const Options& options, Transport::Receiver* receiver);

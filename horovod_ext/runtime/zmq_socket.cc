@@ -1,5 +1,9 @@
 #include "horovod_ext/runtime/zmq_socket.h"
 
+#include <linux/tcp.h>  // glibc's own has no tcpi_bytes_received
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -147,6 +151,12 @@ std::optional<ZmqEvent> ReadEvent(void* monitor) {
   std::memcpy(&event.kind, parts[0].view().data(), sizeof(event.kind));
   std::memcpy(&event.value, parts[0].view().data() + sizeof(event.kind), sizeof(event.value));
   return event;
+}
+
+uint64_t ReceivedBytes(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
 }
 
 void CloseMonitored(void* socket, void* monitor) {

@@ -82,6 +82,9 @@ struct ZmqEvent {
 // Returns the next event of a monitor.
 std::optional<ZmqEvent> ReadEvent(void* monitor);
 
+// What the kernel has received on a connection, whether it was read or not; 0 if it can't say.
+uint64_t ReceivedBytes(int fd);
+
 // Closes a socket together with its monitor.
 void CloseMonitored(void* socket, void* monitor);
 

@@ -3,36 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <fstream>
 
+#include "horovod_ext/runtime/resident_memory.h"
 #include "horovod_ext/runtime/zmtp_listening_test.h"
 
 namespace trepak {
 namespace {
 
 constexpr uint64_t kHugeFrame = 1932735283;  // 1.8 GiB
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMemoryIsOurs = false;  // the sanitizers keep what is let go
-#else
-constexpr bool kMemoryIsOurs = true;
-#endif
-
-// Bytes of this process in memory: now, "VmRSS", or at most since ForgetPeak, "VmHWM".
-int64_t Resident(const std::string& what) {
-  std::ifstream file("/proc/self/status");
-  for (std::string word; file >> word;) {
-    if (word == what + ":") {
-      int64_t kilobytes = 0;
-      file >> kilobytes;
-      return kilobytes << 10;
-    }
-  }
-  ADD_FAILURE() << "no " << what;
-  return 0;
-}
-
-void ForgetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 class StrangersTest : public ListeningTest {
  protected:

@@ -178,7 +178,7 @@ void ZmqTransport::Wait(std::chrono::milliseconds patience) {
     listener_->set_due();
   }
   for (auto& [id, flow] : flows_) {
-    if (is_readable(ZmqFlow::kDescriptors)) {
+    if (is_readable(ZmqFlow::kDescriptors) || flow->is_watching()) {
       flow->set_due();
     }
   }
@@ -191,12 +191,13 @@ void ZmqTransport::Wait(std::chrono::milliseconds patience) {
 }
 
 std::chrono::milliseconds ZmqTransport::Patience() const {
-  const bool is_due =
-      listener_->is_due() || std::any_of(flows_.begin(), flows_.end(),
-                                         [](const auto& entry) { return entry.second->is_due(); });
-  return is_due                     ? std::chrono::milliseconds(0)
-         : listener_->is_watching() ? ZmqListener::kWatchEvery
-                                    : kTick;
+  bool is_due = listener_->is_due();
+  bool is_watching = listener_->is_watching();
+  for (const auto& [id, flow] : flows_) {
+    is_due = is_due || flow->is_due();
+    is_watching = is_watching || flow->is_watching();
+  }
+  return is_due ? std::chrono::milliseconds(0) : is_watching ? ZmqListener::kWatchEvery : kTick;
 }
 
 bool ZmqTransport::IsIdle() const {
