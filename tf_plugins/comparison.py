@@ -111,15 +111,18 @@ class _Compared:
             for fact in facts_of(one, "the optimizer" if name == "optimizer" else name)
         ]
 
-    def values(self, cause: str) -> Values:
-        """Returns what must have the same values: the weights, and the optimizers' state."""
+    def values(self, cause: str, rates: bool = False) -> Values:
+        """Returns what must have the same values: the weights, and the optimizers' state.
+
+        Learning rates are facts; with `rates`, they are values as well.
+        """
         optimizers = self.optimizers.values()
         distributed = [one for one in optimizers if is_distributed(one)]
         local = self.local | local_to_tapes()
         local = local.union(*(one._trepak.reducer.local for one in distributed))
         kept = [one._trepak.pace for one in distributed]
         own = any(pace is not None and not pace.shares_slots for pace in kept)
-        slots = [] if own else [v for one in optimizers for v in _state_of(one, local)]
+        slots = [] if own else [v for one in optimizers for v in _state_of(one, local, rates)]
         steps = max((int(one.iterations) for one in optimizers), default=0)
         return Values(
             [weight for weight in self._weights() if key(weight) not in local],
@@ -140,10 +143,12 @@ class _Compared:
         return [weight for weight in self.model.weights if is_shared(weight)]
 
 
-def _state_of(optimizer: Any, local: set[Any]) -> list[Any]:
+def _state_of(optimizer: Any, local: set[Any], rates: bool) -> list[Any]:
     """Returns an optimizer's state, without what it has of local variables and of half a step."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     kept = {id(v) for v in getattr(inner, "_accumulated_gradients", None) or ()}
+    if not rates:
+        kept.add(id(getattr(inner, "_learning_rate", None)))
     # Keras names what an optimizer has of a variable by the variable's path.
     known = getattr(inner, "_trainable_variables", None) or ()
     prefixes = [v.path.replace("/", "_") + "_" for v in known if key(v) in local]
@@ -185,6 +190,8 @@ class Comparison(keras.callbacks.Callback):
         self._every = every
         self._batches = 0
         self._began = False  # values have been compared since training began
+        self._rates: set[tuple[float, ...]] = set()  # of the epoch's steps, where ranks go apart
+        self._moved = False  # some epoch's steps had several
 
     def check_options(self, model: Any) -> None:
         """Compares what no broadcast makes equal, before callbacks of ranks that differ meet.
@@ -229,7 +236,7 @@ class Comparison(keras.callbacks.Callback):
         steps = sum(int(one.iterations) for one in optimizers)
         if any(exchange.gather(steps, "steps before", self._process_set)):
             return
-        values = self._compared(self.model).values(_BEGIN_CAUSE)
+        values = self._compared(self.model).values(_BEGIN_CAUSE, rates=True)
         if make_alike(values, self._process_set) and basics.rank() == self._process_set.ranks[0]:
             warnings.warn(
                 "the ranks began with different weights or rates, and there is no "
@@ -242,6 +249,8 @@ class Comparison(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Compares after the first step what was made in it, and after every few, where asked."""
         self._batches += 1
+        if paces(self.model):
+            self._rates.add(tuple(float(o.learning_rate) for o in optimizers_of(self.model)))
         plain = not any(map(is_distributed, optimizers_of(self.model)))
         first = self._batches == 1 and (plain or not self._began)
         due = self._every > 0 and self._batches % self._every == 0
@@ -252,6 +261,8 @@ class Comparison(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Compares what training and callbacks may have changed."""
+        self._moved |= len(self._rates) > 1
+        self._rates.clear()
         stops = bool(self.model.stop_training)
         self._compare(
             "at an epoch's end", "", [Fact("whether training stops", stops, _STOPS_REMEDY)]
@@ -274,4 +285,16 @@ class Comparison(keras.callbacks.Callback):
         plain = not any(map(is_distributed, optimizers_of(self.model)))
         compared = self._compared(self.model, averaged)
         values = compared.values(cause or (_PLAIN_CAUSE if plain else _LATER_CAUSE))
-        check_alike([*facts, *compared.options()], values, when, self._process_set)
+        options = compared.options()
+        if self._rates_move():
+            options = [fact for fact in options if not fact.name.endswith("learning_rate")]
+        check_alike([*facts, *options], values, when, self._process_set)
+
+    def _rates_move(self) -> bool:
+        """Tells whether ranks that go at their own pace change rates by their own steps.
+
+        As a warm-up does: its rates differ by rank, and are meant to. A collective call.
+        """
+        if not paces(self.model):
+            return False
+        return any(exchange.gather(self._moved, "whether rates move", self._process_set))
