@@ -96,6 +96,9 @@ def wrong_numbers_are_refused() -> None:
         shard = SAMPLES + hvd.rank()
         expect("not of a shard", lambda: trepak.dynamic_sharding(shard, BATCH))
         seed = np.int64(min(1, hvd.rank()))  # NumPy's numbers are as good
-        expect("seed=1 on rank 1", lambda: trepak.dynamic_sharding(SAMPLES, 4, seed))
+        expect(
+            "dynamic_sharding's seed is 1 on rank",
+            lambda: trepak.dynamic_sharding(SAMPLES, 4, seed),
+        )
     expect("samples and batch_size must be at least 1", lambda: trepak.dynamic_sharding(0, 4))
     expect("samples and batch_size must be at least 1", lambda: trepak.dynamic_sharding(4, 0))
