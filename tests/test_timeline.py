@@ -292,7 +292,7 @@ def test_clocks_without_a_common_step_are_refused() -> None:
 
 
 def test_killed_processs_file_is_read(tmp_path: Path) -> None:
-    head = '[\n{"ph":"M","name":"trepak","pid":0,"args":{"rank":0,"clock":"a"}},\n'
+    head = '[\n{"ph":"M","name":"trepak","pid":0,"args":{"rank":0,"size":1,"clock":"a"}},\n'
     whole = '{"ph":"X","name":"compute","ts":1,"dur":1,"args":{"step":0},"pid":0,"tid":0},\n'
     file = tmp_path / "rank-0.json"
     file.write_text(head + whole + whole[:40])
