@@ -43,7 +43,7 @@ stage_clang_format() {
 native_build() {
   local name=$1 log=build/logs/native-$1.log
   shift
-  if ! { cmake -S . -B "build/$name" "$@" && cmake --build "build/$name" -j "$JOBS"; } \
+  if ! { cmake -S . -B "build/$name" -DTREPAK_UNITY=ON "$@" && cmake --build "build/$name" -j "$JOBS"; } \
     >"$log" 2>&1; then
     echo "$name: the build failed; the last lines of $log:"
     tail -n 40 "$log"

@@ -16,14 +16,15 @@ FEATURES = 23
 PROMISES = ["features", "isolation", "training", "bad_input"]
 GROUND = [
     "alike",
+    "alike_weights",
     "alike_layers",
     "drop_in",
     "metrics",
     "own_metrics",
     "sync_batch_norm",
-    "elastic_state",
     "migrating",
     "dtypes",
+    "narrow_training",
     "sparse",
     "encrypted",
 ]
@@ -43,26 +44,24 @@ class Plan(NamedTuple):
     workers: list[str]
 
     def all(self) -> list[str]:
-        """Returns all workers; without an optimizer nothing is compared with one process."""
-        return ["exactness", *self.workers] if self.optimizer else self.workers
+        """Returns all workers."""
+        return ["exactness", *self.workers]
 
 
 # All optimizers × features on all four jobs takes 20 minutes: that is `make soak`, as are the
 # longest workers under Gloo. Here each job runs one optimizer, two ranks with every feature, three
-# ranks with every feature on one launcher or the other.
+# ranks with every feature on one launcher or the other. Elastic jobs run under Gloo alone.
 PLANS = {
-    "mpi-2": Plan(2, False, "momentum", "1/1", ["optimizers", *PROMISES]),
-    "gloo-2": Plan(2, True, "adamw", "1/1", ["features"]),
-    "mpi-3": Plan(3, False, "adam", "1/2", ["sparse"]),
-    "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input", "sparse"]),
-    "ground-mpi-2": Plan(2, False, "", "", GROUND),
-    "ground-gloo-2": Plan(
+    "mpi-2": Plan(2, False, "momentum", "1/1", ["optimizers", *PROMISES, *GROUND]),
+    "gloo-2": Plan(
         2,
         True,
-        "",
-        "",
-        ["elastic_state", "dtypes", "sparse", "metrics", "own_metrics", "encrypted"],
+        "adamw",
+        "1/1",
+        ["features", "elastic_state", "dtypes", "narrow_training", "sparse", "encrypted"],
     ),
+    "mpi-3": Plan(3, False, "adam", "1/2", ["sparse"]),
+    "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input", "sparse"]),
 }
 SHOWN = [(name, worker) for name, plan in PLANS.items() for worker in plan.all()]
 
@@ -88,7 +87,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if name not in finished:
             plan = PLANS[name]
             program = ["run.py", *plan.all()]
-            env = {"EXACTNESS_OPTIMIZERS": plan.optimizer, "EXACTNESS_PART": plan.part or "1/1"}
+            env = {"EXACTNESS_OPTIMIZERS": plan.optimizer, "EXACTNESS_PART": plan.part}
             out = tmp_path_factory.mktemp(name)
             finished[name] = run_job(program, out, plan.np, plan.gloo, env, seconds=560)
         return finished[name]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
 def test_promises(tmp_path: Path, gloo: bool, round: int) -> None:
-    workers = [*test_bsp.PROMISES, *test_bsp.GROUND]
+    workers = [*test_bsp.PROMISES, *test_bsp.GROUND, *(["elastic_state"] if gloo else [])]
     job = run_job(["run.py", *workers], tmp_path, gloo=gloo, seconds=560)
     for worker in workers:
         assert job.passed(worker) == [test_bsp.count_cases(worker)] * 2

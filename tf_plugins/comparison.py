@@ -184,13 +184,12 @@ class Comparison(keras.callbacks.Callback):
             every: batches between two comparisons of values; 0 for none within an epoch.
         """
         super().__init__()
-        self._process_set = process_set
-        self._broadcast = broadcast
+        self._process_set, self._broadcast = process_set, broadcast
         self._epochs, self._initial_epoch = epochs, initial_epoch
-        self._every = every
-        self._batches = 0
+        self._batches, self._every = 0, every
         self._began = False  # values have been compared since training began
-        self._rates: set[tuple[float, ...]] = set()  # of the epoch's steps, where ranks go apart
+        self._apart: list[Any] = []  # the optimizers, where ranks go at their own pace
+        self._rates: set[tuple[float, ...]] = set()  # of the epoch's steps, where they do
         self._moved = False  # some epoch's steps had several
 
     def check_options(self, model: Any) -> None:
@@ -214,9 +213,8 @@ class Comparison(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Compares everything before the first step, unless variables are made in it."""
-        compiled = self.model.optimizer
-        if self.model.built and is_distributed(compiled):
-            compiled.ensure_built(self.model.trainable_variables)
+        if self.model.built and is_distributed(self.model.optimizer):
+            self.model.optimizer.ensure_built(self.model.trainable_variables)
         begin = self.model._initial_epoch or self._initial_epoch  # by BackupAndRestore, or fit
         epochs = Fact("the number of epochs to train", self._epochs - begin, _EPOCHS_REMEDY)
         self._began = self._broadcast is None or self._broadcast.broadcast_done
@@ -249,12 +247,15 @@ class Comparison(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Compares after the first step what was made in it, and after every few, where asked."""
         self._batches += 1
-        if paces(self.model):
-            self._rates.add(tuple(float(o.learning_rate) for o in optimizers_of(self.model)))
-        plain = not any(map(is_distributed, optimizers_of(self.model)))
-        first = self._batches == 1 and (plain or not self._began)
-        due = self._every > 0 and self._batches % self._every == 0
-        if (first or due) and not paces(self.model):  # which are alike at flushes only
+        first = self._batches == 1
+        if first:
+            optimizers = optimizers_of(self.model)
+            self._apart = optimizers if paces(self.model) else []
+            first = not (self._began and any(map(is_distributed, optimizers)))
+        if self._apart:  # ranks are alike at flushes only
+            self._rates.add(tuple(float(one.learning_rate) for one in self._apart))
+            return
+        if first or (self._every > 0 and self._batches % self._every == 0):
             facts = [] if self._began else layer_facts(self.model)
             self._began = True
             self._compare("after a step", "", facts, averaged=False)
@@ -263,10 +264,8 @@ class Comparison(keras.callbacks.Callback):
         """Compares what training and callbacks may have changed."""
         self._moved |= len(self._rates) > 1
         self._rates.clear()
-        stops = bool(self.model.stop_training)
-        self._compare(
-            "at an epoch's end", "", [Fact("whether training stops", stops, _STOPS_REMEDY)]
-        )
+        stops = Fact("whether training stops", bool(self.model.stop_training), _STOPS_REMEDY)
+        self._compare("at an epoch's end", "", [stops])
 
     def on_train_end(self, logs: Any = None) -> None:
         """Compares what callbacks have done last, such as restoring the best weights."""

@@ -17,7 +17,7 @@ uint64_t Scatter(uint64_t x) {
 }
 
 // Returns a number in [0, 1) that looks random and is the same for the same arguments.
-double Draw(uint64_t seed, int rank, int64_t step, size_t rule) {
+double DrawUniform(uint64_t seed, int rank, int64_t step, size_t rule) {
   uint64_t x = Scatter(seed);
   x = Scatter(x ^ static_cast<uint64_t>(rank));
   x = Scatter(x ^ static_cast<uint64_t>(step));
@@ -31,7 +31,7 @@ double DelaySeconds(const UnevennessOptions& options, int64_t step) {
   double seconds = 0;
   for (size_t i = 0; i < options.delays.size(); ++i) {
     const DelayRule& rule = options.delays[i];
-    const double draw = Draw(options.seed, options.rank, step, i);
+    const double draw = DrawUniform(options.seed, options.rank, step, i);
     switch (rule.kind) {
       case DelayRule::Kind::kUniform:
         seconds += rule.low + draw * (rule.high - rule.low);

@@ -51,6 +51,8 @@ Status ZmqTransport::Listen() {
     return UnavailableError("rank " + std::to_string(options_.rank) +
                             ": flows can't be set up: " + std::strerror(errno));
   }
+  // ZeroMQ's default, 1,023 sockets, would bound the flows; what is left to bound them are files.
+  zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, zmq_ctx_get(context_, ZMQ_SOCKET_LIMIT));
   listener_ = std::make_unique<ZmqListener>(options_, receiver_);
   return listener_->Listen(context_);
 }
