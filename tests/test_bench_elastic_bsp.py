@@ -207,6 +207,7 @@ def test_an_epoch_is_longer_than_the_longest_lookahead() -> None:
         assert share * case.epoch_steps * len(times) > max(LOOKAHEADS)
 
 
+@pytest.mark.soak  # a whole bench in a lab, which takes minutes
 @needs_lab
 @pytest.mark.timeout(300)
 def test_quick_run_measures(tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def test_the_bench_is_planned_with_five_seeds() -> None:
     assert len(quick) == 1 and len(quick[0].case.ranks) == 2
 
 
+@pytest.mark.soak  # a whole bench in a lab, which takes minutes
 @needs_lab
 @pytest.mark.timeout(300)
 def test_quick_run_measures(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import sitecustomize
+
 
 @dataclass(frozen=True)
 class Case:
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str], process_sets: Any = None) -> None:
     """Runs the chosen cases."""
     import trepak.keras as hvd
 
+    sitecustomize.release()
     hvd.init(process_sets=process_sets)
     cases = chosen(arguments)
     gc.freeze()  # what was imported stays
@@ -74,8 +77,9 @@ def main(arguments: Sequence[str], process_sets: Any = None) -> None:
             result["value"] = one.run(*done_alone.get(name, ()))
         except Exception:
             result = {"ok": False, "error": traceback.format_exc()}
-        # TensorFlow 2.21 holds up who ends an iterator, the longer the older it is.
+        # TensorFlow 2.21 holds up who ends an iterator, the longer the older it is: end them now.
         gc.collect()
+        gc.freeze()  # what is left is not looked at again
         result["seconds"] = round(time.monotonic() - began, 3)
         results[name] = result
         out.write_text(json.dumps(results))  # after each case, so that a crash keeps the others

@@ -8,8 +8,15 @@ from __future__ import annotations
 import sys
 
 # Keras imports these where they are installed. That takes as long as TensorFlow itself, in each of
-# a job's processes, and no worker uses them.
-_NOT_USED = ("matplotlib", "pandas", "scipy", "sklearn")
+# a job's processes.
+_HELD_BACK = ("matplotlib", "pandas", "scipy", "sklearn")
+
+
+def release() -> None:
+    """Lets what was held back be imported, when Keras has been."""
+    for name in _HELD_BACK:
+        if name in sys.modules and sys.modules[name] is None:
+            del sys.modules[name]
 
 
 def _is_built(verbose: bool = False) -> bool:
@@ -17,7 +24,7 @@ def _is_built(verbose: bool = False) -> bool:
 
 
 if any("workers/" in argument for argument in sys.orig_argv):
-    sys.modules.update(dict.fromkeys(_NOT_USED))  # type: ignore[arg-type]  # None: not installed
+    sys.modules.update(dict.fromkeys(_HELD_BACK))  # type: ignore[arg-type]  # None: not installed
     if any(argument.endswith("horovodrun") for argument in sys.orig_argv):
         # Before it starts anything, horovodrun imports TensorFlow in a process of its own, to
         # learn whether Horovod has MPI and Gloo. The set-up has checked that.
