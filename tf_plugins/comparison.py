@@ -217,10 +217,11 @@ class Comparison(keras.callbacks.Callback):
             self.model.optimizer.ensure_built(self.model.trainable_variables)
         begin = self.model._initial_epoch or self._initial_epoch  # by BackupAndRestore, or fit
         epochs = Fact("the number of epochs to train", self._epochs - begin, _EPOCHS_REMEDY)
-        self._began = self._broadcast is None or self._broadcast.broadcast_done
         if self._broadcast is None:
             self._begin_alike()
-        if self._began:
+        alike = self._broadcast is None or self._broadcast.broadcast_done
+        self._began = alike and self.model.built  # else variables are made in the first step
+        if alike:
             self._compare("when training begins", _BEGIN_CAUSE, [epochs, *layer_facts(self.model)])
         else:
             check_alike([epochs], Values(), "when training begins", self._process_set)

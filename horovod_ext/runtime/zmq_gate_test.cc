@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(Flows, ZmqGateTest, testing::Bool(), [](const auto& flo
 
 TEST_P(ZmqGateTest, MorePeersThanMayStandBeforeItAllGetIn) {
   constexpr size_t kFlows = ZmqGate::kMostUnproven + 64;
-  constexpr size_t kPeers = 2;  // one process may have a thousand of ZeroMQ's sockets
+  constexpr size_t kPeers = 2;  // each has 256 priorities
   Sink sink;
   std::array<std::unique_ptr<ZmqTransport>, kPeers> peers;
   for (size_t i = 0; i < kPeers; ++i) {

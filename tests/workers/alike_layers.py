@@ -89,6 +89,18 @@ def layers_that_were_traced_before() -> Any:
 
 
 @case
+def variables_of_a_first_batch_that_nobody_broadcasts() -> Any:
+    keras.utils.set_random_seed(hvd.rank())
+    model = keras.Sequential([keras.layers.Dense(3)])
+    model.compile(hvd.DistributedOptimizer(SGD(0.1)), "mse")
+    if hvd.size() > 1:
+        x, y = np.ones((16, 2)), np.ones((16, 3))
+        fails(
+            ValueError, lambda: model.fit(x, y, batch_size=8, verbose=0), "after a step", "rank 0"
+        )
+
+
+@case
 def models_that_are_built_in_their_first_batch() -> Any:
     text = adapted(
         keras.layers.TextVectorization(9, output_sequence_length=2), ["a b c"], ["c b a d"]

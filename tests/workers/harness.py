@@ -66,7 +66,6 @@ def main(arguments: Sequence[str], process_sets: Any = None) -> None:
     sitecustomize.release()
     hvd.init(process_sets=process_sets)
     cases = chosen(arguments)
-    gc.freeze()  # what was imported stays
     done_alone = _share(cases)
     results: dict[str, Any] = {}
     out = Path(os.environ["OUT"]) / f"{hvd.rank()}.json"
