@@ -88,6 +88,7 @@ _NEEDS_ROWS = _SCATTERS | {"allgather", "grouped_allgather", "alltoall"}
 
 def is_native(dtype: Any, what: str) -> bool:
     """Tells whether Horovod's collective of this name has the dtype itself."""
+    dtype = tf.as_dtype(dtype).base_dtype  # a TensorFlow 1 variable's is float32_ref, say
     if what == "broadcast_":
         return dtype in _RECEIVED
     native = _REDUCED if what in _SUMS else _SCATTERED if what in _SCATTERS else _MOVED
@@ -111,7 +112,7 @@ class Passage:
             ValueError: they can't be combined by `op`, or a scalar has no rows to share.
         """
         self._tensor = tensor
-        self._dtype = tf.as_dtype(tensor.dtype)
+        self._dtype = tf.as_dtype(tensor.dtype).base_dtype
         self._carrier: Carrier | None = None
         if is_native(self._dtype, what):
             return

@@ -58,3 +58,4 @@ def test_what_horovods_tests_ask_of_the_package() -> None:
     import trepak
 
     assert trepak._executing_eagerly()
+    assert trepak.mpi_ops._basics is importlib.import_module("horovod.tensorflow.mpi_ops")._basics

@@ -1,5 +1,7 @@
 """The names of `horovod.tensorflow.mpi_ops`, all of which `trepak` has."""
 
+from horovod.tensorflow.mpi_ops import _basics  # what scripts ask for process sets' ids and ranks
+
 from trepak.horovod_ext.basics import (
     ProcessSet,
     add_process_set,
@@ -59,6 +61,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "_basics",
     "add_process_set",
     "allgather",
     "alltoall",

@@ -54,11 +54,17 @@ def restart_for_others() -> None:
 def variables_are_broadcast_in_a_graph() -> Any:
     """Also on one rank: TensorFlow 1 programs run what is returned."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variable = tf.compat.v1.get_variable("v", initializer=np.float32([hvd.rank(), 5]))
-        session.run(variable.initializer)
-        for inplace in (False, True):
-            session.run(trepak.broadcast_variables([variable], 0, inplace=inplace))
-            np.testing.assert_array_equal(session.run(variable), [0, 5])
+        for kind, is_resource in (("resource", True), ("ref", False)):
+            first = np.float32([hvd.rank(), 5])
+            variable = tf.compat.v1.get_variable(kind, initializer=first, use_resource=is_resource)
+            for way in (
+                lambda v: trepak.broadcast_variables([v], 0),
+                lambda v: trepak.broadcast_variables([v], 0, inplace=True),
+                lambda v: trepak.broadcast_([v], 0, name="received"),
+            ):
+                session.run(variable.initializer)
+                session.run(way(variable))
+                np.testing.assert_array_equal(session.run(variable), [0, 5])
         session.run(trepak.broadcast_variables([], 0))
         session.run(hvd.broadcast_global_variables(0))
 
