@@ -5,7 +5,7 @@
 #   scripts/setup.sh check-packages   say which system packages are missing, install nothing
 #   scripts/setup.sh horovod-key      print the key under which Horovod's wheel is cached
 #
-# Environment: PYTHON (a Python 3.11), CXX, TREPAK_CACHE (default ~/.cache/trepak), JOBS.
+# Environment: PYTHON (a Python 3.11), CXX, TREPAK_CACHE (see docs/configuration.md), JOBS.
 
 set -euo pipefail
 
