@@ -60,7 +60,8 @@ KNOBS = (
     Knob(
         "TREPAK_CACHE",
         "~/.cache/trepak",
-        "Folder in which `make setup` keeps the Horovod wheel it built.",
+        "Folder in which `make setup` keeps the Horovod wheel it built; $XDG_CACHE_HOME/trepak "
+        "where that is set.",
     ),
     Knob(
         "TREPAK_TIMELINE",
