@@ -53,7 +53,8 @@ def gather(fact: Any, tag: str, process_set: ProcessSet = global_process_set) ->
             raise RuntimeError(
                 f"the ranks have gone different ways: rank {rank} exchanges {theirs!r} while this "
                 f"rank exchanges {tag!r}. Make every collective call (fit, its callbacks, "
-                f"broadcasts) on all ranks, in the same order.{thread_hint()}"
+                f"broadcasts) on all ranks, in the same order, and give all the same callbacks."
+                f"{thread_hint()}"
             )
     return [answer for _, answer in answers]
 

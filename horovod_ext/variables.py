@@ -53,19 +53,24 @@ def describe(variable: Any, named: bool = True) -> list[Any]:
     loaded its model, or built another before, has `dense_3/kernel` where the others have
     `sequential/dense/kernel`.
     """
-    path = getattr(variable, "path", None)
-    if path is None and isinstance(variable, tf.Variable):
-        path = variable.name.split(":")[0]
-    path = path or ""  # a tensor that a tape watches has no name
-    parts = [re.sub(r"_\d+$", "", part) for part in path.split("/")[-2:]]
+    parts = [re.sub(r"_\d+$", "", part) for part in _path_of(variable).split("/")[-2:]]
     dtype = tf.as_dtype(variable.dtype).name
     shape = [None if d is None else int(d) for d in variable.shape]
     return ["/".join(parts) if named else "", dtype, shape]
 
 
+def _path_of(variable: Any) -> str:
+    path = getattr(variable, "path", None)
+    if path is None and isinstance(variable, tf.Variable):
+        path = variable.name.split(":")[0]
+    return path or ""  # a tensor that a tape watches has no name
+
+
 def text_of(variable: Any) -> str:
-    """Returns how errors name a variable; None: that there is none."""
-    return _text(None if variable is None else describe(variable))
+    """Returns how errors name a variable, by its path on this rank; None: that there is none."""
+    if variable is None:
+        return _text(None)
+    return _text([_path_of(variable), *describe(variable)[1:]])
 
 
 def _text(described: Sequence[Any] | None) -> str:
@@ -131,5 +136,6 @@ def check_agreement(
         f"{_text(other)} on rank {ranks[odd]} and {_text(first)} on rank {ranks[0]} "
         f"({len(everyone[odd])} and {len(everyone[0])} variables in all; this is rank "
         f"{basics.rank()}). Build the same model on every rank: the same layers, in the same "
-        f"order, with the same names, shapes and dtypes.{exchange.thread_hint()}"
+        f"order, with the same names, shapes and dtypes, and the same ones trainable."
+        f"{exchange.thread_hint()}"
     )

@@ -59,3 +59,16 @@ def test_what_horovods_tests_ask_of_the_package() -> None:
 
     assert trepak._executing_eagerly()
     assert trepak.mpi_ops._basics is importlib.import_module("horovod.tensorflow.mpi_ops")._basics
+
+
+def test_fit_is_the_same_before_and_after_a_callback_is_made() -> None:
+    """Python looks `model.fit` up first: what is put in place later would miss that call."""
+    program = """
+import keras
+import trepak.keras as hvd
+fit = keras.Model.fit
+hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+hvd.DistributedOptimizer(keras.optimizers.SGD())
+assert keras.Model.fit is fit
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -24,6 +24,9 @@ from trepak.tf_plugins.layer_state import broadcast_layer_state, finalize
 from trepak.tf_plugins.state_average import average_state
 from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
 
+# Python looks `model.fit` up before it makes the callbacks that are passed to it.
+keras_hooks.install()
+
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Starts all ranks from one rank's weights and optimizer state, and keeps them in step.
@@ -61,7 +64,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             ValueError: `local_variables` holds something else.
         """
         super().__init__()
-        keras_hooks.install()
         self.root_rank = root_rank
         self.device = device
         self.process_set = process_set

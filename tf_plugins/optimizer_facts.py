@@ -22,6 +22,7 @@ _RATE_REMEDY = (
     "callback (LearningRateScheduler, ReduceLROnPlateau, …), and put MetricAverageCallback before "
     "it, so that it sees the same numbers"
 )
+_WRAP_REMEDY = "wrap the optimizer with DistributedOptimizer on all ranks"
 _CONFIGS_OWN = ("name", "registered_name", "shared_object_id", "build_config", "module")
 _ATTRIBUTES_OWN = ("name", "built")
 
@@ -39,6 +40,7 @@ def facts_of(optimizer: Any, whose: str = "the optimizer") -> list[Fact]:
         rate = name.rpartition(".")[2] == "learning_rate"
         facts.append(Fact(f"{whose}'s {name}", value, _RATE_REMEDY if rate else _REMEDY))
     distribution = getattr(optimizer, "_trepak", None)
+    facts.append(Fact(f"whether {whose} is distributed", distribution is not None, _WRAP_REMEDY))
     if distribution is not None:
         for name, value in distribution_facts(*distribution.made_with).items():
             facts.append(Fact(f"{whose}'s {name}", value, "give all ranks the same options"))

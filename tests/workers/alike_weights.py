@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from pathlib import Path
@@ -29,6 +30,45 @@ def weights_set_on_one_rank() -> Any:
     optimizer = hvd.DistributedOptimizer(Adam())
     said = refused_in_fit("/bias", optimizer, AtEpochEnd(change), epochs=2)
     assert hvd.size() == 1 or "1 of 13 variables" in said, said  # a weight, and none of Adam's
+
+
+@case
+def what_differs_is_named_among_layers_of_one_shape() -> Any:
+    model = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(4))])
+    model.compile(hvd.DistributedOptimizer(SGD(0.1)), "mse")
+    trepak.broadcast_variables(model.weights, 0)
+    changed = model.layers[2].kernel
+    changed.assign_add(tf.fill((4, 4), float(hvd.rank())))
+    if hvd.size() > 1:
+        fails(ValueError, lambda: trepak.compare_ranks(model), f"variable '{changed.path}'")
+
+
+@case
+def layers_frozen_on_one_rank() -> Any:
+    model = network(hvd.DistributedOptimizer(Adam()))
+    model.layers[0].trainable = hvd.rank() == 0
+    if hvd.size() > 1:
+        fails(ValueError, lambda: train(model), "rank 0 disagree", "the same ones trainable")
+
+
+@case
+def callbacks_that_one_rank_alone_has() -> Any:
+    for alone in (
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+    ):
+        model = network(hvd.DistributedOptimizer(SGD(0.1)))
+        fit = functools.partial(train, model, *on_first([alone], []), broadcast=False)
+        if hvd.size() > 1:
+            fails(RuntimeError, fit, "different ways", "the same callbacks")
+
+
+@case
+def optimizers_that_one_rank_alone_distributes() -> Any:
+    model = network(on_first(hvd.DistributedOptimizer(SGD(0.1)), SGD(0.1)))
+    if hvd.size() > 1:
+        words = ("is distributed is False", "True on rank 0", "on all ranks")
+        fails(ValueError, lambda: train(model), *words)
 
 
 @case
