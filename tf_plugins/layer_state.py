@@ -16,19 +16,28 @@ from keras.src.layers.preprocessing.index_lookup import IndexLookup
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.agreement import Fact
 
-_REMEDY = (
-    "adapt the layer to the same data on every rank, or have BroadcastGlobalVariablesCallback "
-    "give all of them the root's"
-)
+_TOLD = 3  # elements that an error shows
 
 
 def layer_facts(model: Any) -> list[Fact]:
     """Returns a fact for each layer of a model that holds state outside of variables."""
     facts = []
+    texts = [
+        one
+        for one in model._flatten_layers(include_self=False)
+        if isinstance(one, keras.layers.TextVectorization)
+    ]
+    users = {id(text._lookup_layer): text for text in texts}  # the layer that its user has made
     for number, layer in enumerate(_layers_with_state(model)):
-        state = json.dumps(_state_of(layer)).encode()
-        name = f"what {type(layer).__name__} {number} holds"
-        facts.append(Fact(name, f"{_size_of(layer)}, {_hash(state)}", _REMEDY))
+        state = _state_of(layer)
+        user = users.get(id(layer), layer)
+        remedy = (
+            f"adapt layer {user.name!r} to the same data on every rank, or have "
+            "BroadcastGlobalVariablesCallback give all of them the root's"
+        )
+        # By number: Keras' own names of layers may differ between ranks.
+        name = f"what {type(user).__name__} {number} holds"
+        facts.append(Fact(name, _told(layer, state), remedy))
     return facts
 
 
@@ -119,12 +128,18 @@ def _set_state(layer: Any, state: dict[str, Any]) -> None:
         ) from error
 
 
-def _size_of(layer: Any) -> str:
+def _told(layer: Any, state: dict[str, Any]) -> str:
+    """Returns a state's size, its first elements and its hash."""
+    elements = next(iter(state.values())) or ()
     if isinstance(layer, keras.layers.Discretization):
-        return f"{len(layer.bin_boundaries or ())} bins"
-    if isinstance(layer, IndexLookup):
-        return f"{layer.vocabulary_size()} tokens"
-    return "a mean and a variance"
+        size = f"{len(elements)} bins"
+    elif isinstance(layer, IndexLookup):
+        size = f"{layer.vocabulary_size()} tokens"
+    else:
+        size, elements = "a mean and a variance", np.ravel(elements).tolist()
+    first = ", ".join(json.dumps(element) for element in elements[:_TOLD])
+    more = ", …" if len(elements) > _TOLD else ""
+    return f"{size} ({first}{more}; hash {_hash(json.dumps(state).encode())})"
 
 
 def _hash(data: bytes) -> str:
