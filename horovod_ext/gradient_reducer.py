@@ -6,67 +6,14 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange, sparse, step_probe
-from trepak.horovod_ext.transport import Transport
+from trepak.horovod_ext.gradient_groups import grouped
+from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.horovod_ext.variables import check_agreement, key, outside_graph, tf_variable
-
-
-@dataclass(frozen=True)
-class ReduceOptions:
-    """How gradients are reduced; the defaults are Horovod's.
-
-    Attributes:
-        op: Average or Sum.
-        compression: how dense gradients travel, `Compression.none` or `Compression.fp16`.
-        sparse_as_dense: turn IndexedSlices into dense tensors first.
-        gradient_predivide_factor: f splits the average: gradients are divided by f before the sum
-            and multiplied by f / size after it.
-        groups: number of groups that are reduced as one, or lists of variables; None is one group.
-        process_set: the ranks that take part; a rank outside keeps its own gradients.
-        scale_local_gradients: divide the gradients of local variables by the size.
-        device_dense: device on which dense gradients are reduced.
-        device_sparse: device on which IndexedSlices are gathered.
-        transport: carries dense float32 and float64 gradients that are not compressed, of all
-            ranks; None, and all others, use Horovod's collectives.
-    """
-
-    op: Any = collectives.Average
-    compression: Any = collectives.Compression.none
-    sparse_as_dense: bool = False
-    gradient_predivide_factor: float = 1.0
-    groups: Any = None
-    process_set: basics.ProcessSet = basics.global_process_set
-    scale_local_gradients: bool = True
-    device_dense: str = ""
-    device_sparse: str = ""
-    transport: Transport | None = None
-
-    def __post_init__(self) -> None:
-        """Raises ValueError or TypeError for options that are wrong or exclude each other."""
-        if self.op not in (collectives.Average, collectives.Sum):
-            raise ValueError("op must be Average or Sum for gradients.")
-        if self.gradient_predivide_factor <= 0:
-            raise ValueError(
-                f"gradient_predivide_factor must be positive, got {self.gradient_predivide_factor}."
-            )
-        if self.gradient_predivide_factor != 1.0 and self.op != collectives.Average:
-            raise ValueError(
-                "gradient_predivide_factor splits an average: use it with op=Average, or leave it "
-                "at 1.0."
-            )
-        if isinstance(self.groups, int) and self.groups < 0:
-            raise ValueError(f"groups must not be negative, got {self.groups}.")
-        if self.transport is not None and not isinstance(self.transport, Transport):
-            raise TypeError(
-                f"transport must be a trepak transport such as trepak.Geryon(), got "
-                f"{self.transport!r}."
-            )
-
 
 _KEY_BITS = 16  # of a transport's key, for the variables of one reducer
 
@@ -203,7 +150,10 @@ class GradientReducer:
         self, reduced: list[Any], shared: list[int], variables: Sequence[Any], site: int
     ) -> None:
         dense = [i for i in shared if not isinstance(reduced[i], tf.IndexedSlices)]
-        for number, group in enumerate(self._grouped(dense, reduced, variables)):
+        which = [variables[i] for i in dense]
+        dtypes = [reduced[i].dtype for i in dense]
+        for number, places in enumerate(grouped(self.options.groups, which, dtypes)):
+            group = [dense[place] for place in places]
             tensors = self._reduce_dense(group, reduced, f"{site}_dense_{number}")
             for index, tensor in zip(group, tensors, strict=True):
                 reduced[index] = tensor
@@ -308,29 +258,6 @@ class GradientReducer:
             values = grad.values / self._size(grad.values.dtype)
             return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
         return grad / self._size(grad.dtype)
-
-    def _grouped(
-        self, indices: list[int], grads: Sequence[Any], variables: Sequence[Any]
-    ) -> Iterator[list[int]]:
-        """Splits indices as `groups` says, and by dtype: Horovod reduces one dtype per group."""
-        for group in self._requested_groups(indices, variables):
-            by_dtype: dict[Any, list[int]] = {}
-            for index in group:
-                by_dtype.setdefault(grads[index].dtype, []).append(index)
-            yield from by_dtype.values()
-
-    def _requested_groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
-        groups = self.options.groups
-        if not groups:
-            return [indices]
-        if isinstance(groups, int):
-            size, extra = divmod(len(indices), groups)
-            bounds = [i * size + min(i, extra) for i in range(groups + 1)]
-            return [indices[a:b] for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
-        position = {key(variables[i]): i for i in indices}
-        named = [[position.pop(key(v)) for v in g if key(v) in position] for g in groups]
-        # A variable that no list names is a group of its own, as in Horovod.
-        return [g for g in named if g] + [[i] for i in position.values()]
 
     def _reduce_dense(self, group: list[int], grads: Sequence[Any], part: str) -> list[Any]:
         options = self.options

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext.gradient_reducer import ReduceOptions
+from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.horovod_ext.variables import key, outside_graph
 from trepak.tf_plugins.bsp import BSP
 from trepak.tf_plugins.distributed_models import is_distributed

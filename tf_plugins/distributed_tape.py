@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives
-from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
+from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.horovod_ext.transport import Transport
 from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.tracing import reject_xla

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.agreement import Values, check_alike
-from trepak.horovod_ext.gradient_reducer import GradientReducer, ReduceOptions
+from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
 from trepak.tf_plugins.optimizer_facts import facts_of
 from trepak.tf_plugins.overlapped_step import OverlappedStep

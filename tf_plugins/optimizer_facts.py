@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import collectives
 from trepak.horovod_ext.agreement import Fact
-from trepak.horovod_ext.gradient_reducer import ReduceOptions
+from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.horovod_ext.variables import describe
 
 _REMEDY = "give all ranks the same optimizer, with the same options"

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from trepak.horovod_ext import basics, collectives
-from trepak.horovod_ext.gradient_reducer import ReduceOptions
+from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.horovod_ext.transport import Transport
 from trepak.tf_plugins.distributed_optimizer import distribute
 from trepak.tf_plugins.distributed_tape import local_variables
