@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange, sparse, step_probe
+from trepak.horovod_ext.collective_lanes import Collectives
 from trepak.horovod_ext.gradient_groups import grouped
 from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.horovod_ext.variables import check_agreement, key, outside_graph, tf_variable
@@ -43,6 +44,8 @@ class GradientReducer:
         self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
         self._sites: dict[tuple[Any, ...], int] = {}  # what was reduced → when it first was
         self._agreed = False  # on the stream
+        # Carries what is pushed, also where no transport was asked for: in overlapped steps.
+        self.transport = options.transport or Collectives()
         self._keys: dict[Any, int] = {}  # of variables, for the transport
         self._turn: Any = None  # the variable by which reductions in one graph take turns
 
@@ -134,7 +137,8 @@ class GradientReducer:
                 reduced[index] = self._scaled_local(grad)
             else:
                 shared.append(index)
-        carried = [index for index in shared if self.is_carried(reduced[index], variables[index])]
+        pushes = self.options.transport is not None
+        carried = [i for i in shared if pushes and self.is_carried(reduced[i], variables[i])]
         if carried:
             which = [variables[index] for index in carried]
             self.push([reduced[index] for index in carried], which)
@@ -164,28 +168,25 @@ class GradientReducer:
                 reduced[index] = one
 
     def is_carried(self, grad: Any, variable: Any) -> bool:
-        """Tells whether a gradient travels by the transport, not by Horovod's collectives."""
+        """Tells whether a gradient can be pushed, and delivered later."""
         options = self.options
         return (
-            options.transport is not None
-            and grad is not None
+            grad is not None
             and not isinstance(grad, tf.IndexedSlices)
             and options.process_set.process_set_id == 0
             and options.compression is collectives.Compression.none
-            and options.transport.carries(grad.dtype)
+            and self.transport.carries(grad.dtype)
             and hasattr(tf_variable(variable), "handle")
         )
 
     def _keys_of(self, variables: Sequence[Any]) -> list[int]:
         """Returns the transport's keys of variables, which get one when they are first seen."""
-        transport = self.options.transport
-        assert transport is not None
-        transport.start()
+        self.transport.start()
         for variable in variables:
             if key(variable) not in self._keys:
                 number = (self._stream << _KEY_BITS) + len(self._keys)
                 self._keys[key(variable)] = number
-                transport.register(number, variable)
+                self.transport.register(number, variable)
         return [self._keys[key(variable)] for variable in variables]
 
     def push(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
@@ -196,23 +197,20 @@ class GradientReducer:
             variables: the variables that they belong to.
         """
         options = self.options
-        assert options.transport is not None
         factor = options.gradient_predivide_factor
         if factor != 1.0:
             grads = [grad / factor for grad in grads]
         average = options.op == collectives.Average
         keys = self._keys_of(variables)
-        options.transport.push(keys, variables, grads, factor, average)
+        self.transport.push(keys, variables, grads, factor, average)
 
     def deliver(self, variable: Any) -> Any:
         """Returns a variable's gradient that was pushed last, reduced over all ranks."""
-        assert self.options.transport is not None
-        return self.options.transport.deliver(self._keys_of([variable])[0], variable)
+        return self.transport.deliver(self._keys_of([variable])[0], variable)
 
     def pending(self, variables: Sequence[Any]) -> Any:
         """Returns which variables' gradients were pushed and not delivered; bool, [variables]."""
-        assert self.options.transport is not None
-        return self.options.transport.pending(self._keys_of(variables), variables)
+        return self.transport.pending(self._keys_of(variables), variables)
 
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[list[Any]]:

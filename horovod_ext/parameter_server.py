@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange, flows
 from trepak.horovod_ext.variables import tf_variable
-from trepak.ops import engine
-from trepak.ops import parameter_server as native
+from trepak.ops import engine, gradient_exchange
+from trepak.ops.parameter_server import register_variable
 
 # Of the servers' variables that are not a gradient's, and how many an optimizer, or an order of
 # samples, may have of them.
@@ -98,7 +98,7 @@ def start(options: ServerOptions) -> None:
     theirs = exchange.gather(list(addresses), "the servers' addresses")
     engine.connect_engine([server for server, _ in theirs], [client for _, client in theirs])
     for key, (label, dtype, elements) in _variables.items():  # of servers that ran before
-        native.register_variable(key, label, dtype, elements)
+        register_variable(key, label, dtype, elements)
 
 
 def stop() -> None:
@@ -140,7 +140,7 @@ def register(key: int, variable: Any) -> str:
     label = path if path not in taken else f"{path} ({key})"
     facts = (label, value.dtype, value.shape.num_elements())
     if _running is not None:
-        native.register_variable(key, *facts)
+        register_variable(key, *facts)
     _variables[key] = facts
     return label
 
@@ -156,7 +156,7 @@ def push(key: int, variable: Any, gradient: Any, factor: float, average: bool = 
         average: divide it by the number of ranks, too.
     """
     pull = _running is None or _running.pull_seed is None
-    native.push_gradient(
+    gradient_exchange.push_gradient(
         tf_variable(variable).handle, gradient, key, _variables[key][0], factor, average, pull
     )
 
@@ -170,7 +170,9 @@ def commit(keys: Sequence[int], variables: Sequence[Any]) -> None:
     """
     labels = [_variables[key][0] for key in keys]
     seed = None if _running is None else _running.pull_seed
-    native.commit_step([tf_variable(variable).handle for variable in variables], keys, labels, seed)
+    gradient_exchange.commit_step(
+        [tf_variable(variable).handle for variable in variables], keys, labels, seed
+    )
 
 
 def pending(keys: Sequence[int], variables: Sequence[Any]) -> tf.Tensor:
@@ -183,7 +185,9 @@ def pending(keys: Sequence[int], variables: Sequence[Any]) -> tf.Tensor:
     Raises:
         HorovodInternalError: a step was interrupted after it had pushed some of its gradients.
     """
-    return native.pending_gradients([tf_variable(variable).handle for variable in variables], keys)
+    return gradient_exchange.pending_gradients(
+        [tf_variable(variable).handle for variable in variables], keys
+    )
 
 
 def deliver(key: int, variable: Any) -> tf.Tensor:
@@ -197,4 +201,4 @@ def deliver(key: int, variable: Any) -> tf.Tensor:
         HorovodInternalError: a rank has left, or did not push in time; when the op runs.
     """
     value = tf_variable(variable)
-    return native.deliver_gradient(value.handle, key, value.dtype, value.shape)
+    return gradient_exchange.deliver_gradient(value.handle, key, value.dtype, value.shape)

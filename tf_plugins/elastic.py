@@ -163,9 +163,8 @@ class TensorFlowKerasState(TensorFlowState):
 
     def _start_transport(self) -> None:
         """Starts the optimizer's transport among the ranks that there are now."""
-        transport = self._distribution and self._distribution.reducer.options.transport
-        if transport is not None:
-            transport.start()
+        if self._distribution is not None:
+            self._distribution.reducer.transport.start()
 
     def _flush(self) -> None:
         if hasattr(self.optimizer, "flush"):

@@ -45,11 +45,10 @@ class OverlappedStep:
 
     def obstacle(self, optimizer: Any) -> str | None:
         """Returns why an optimizer's variables can't be updated one by one; None if they can."""
-        distribution, options = self._distribution, self._distribution.reducer.options
+        distribution = self._distribution
         classes = [cls for cls in type(optimizer).__mro__ if not hasattr(cls, "begin_step")]
         own = [name for name in _PER_VARIABLE if _is_own(classes, name)]
         reasons = {
-            "there is no transport that could carry them (transport=)": options.transport is None,
             f"{distribution.sync!r} does not wait for them": not distribution.sync.overlaps,
             "it sums gradients over several passes": distribution.accumulator is not None
             or bool(getattr(optimizer, "gradient_accumulation_steps", None)),

@@ -74,22 +74,14 @@ Status ParameterClient::Ask(uint32_t key, Precedence precedence, MessageKind kin
                                 variable->name + ", which has " +
                                 std::to_string(variable->elements) + " elements");
   }
-  if (!variable->delivered && kind != MessageKind::kPush) {
+  if (!variable->last.is_delivered() && kind != MessageKind::kPush) {
     return FailedPreconditionError(Me() + " asked for " + variable->name +
                                    " twice at once: ask in one thread at a time");
   }
-  if (!variable->delivered) {
-    return FailedPreconditionError(Me() + " pushed " + variable->name +
-                                   " again before the last round's sum was delivered: a step was "
-                                   "interrupted, go on from the last checkpoint");
-  }
-  variable->arrived.assign(variable->slices.size(), false);
-  variable->missing = variable->slices.size();
-  variable->result = Payload::Allocate(bytes);
+  TREPAK_RETURN_IF_ERROR(variable->last.CheckDelivered(Me() + ": " + variable->name));
+  variable->last.Begin(variable->slices.size(), bytes);
   variable->asked = pull;
   variable->factor = factor;
-  variable->delivered = false;
-  variable->committed = false;
   variable->has_rounds = kind == MessageKind::kPush;
   ++variable->rounds;
   return SendSlices(key, precedence, *variable, kind, pull ? kWantsAnswer : 0, values);
@@ -131,39 +123,31 @@ Status ParameterClient::SendSlices(uint32_t key, Precedence precedence, const Va
 }
 
 void ParameterClient::Deliver(uint32_t key, Callback callback) {
-  Status status;
-  Payload result;
+  GradientRound::Delivery delivery;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    Status status;
     Variable* const variable = Find(key, &status);
-    if (variable != nullptr && (variable->waiting || variable->delivered)) {
-      status = FailedPreconditionError(Me() + ": nothing of " + variable->name +
-                                       " is to come, or somebody waits for it already");
-    } else if (variable != nullptr && variable->missing > 0) {
-      variable->waiting = std::move(callback);
-      variable->since = Clock::now();
-      return;
-    } else if (variable != nullptr) {
-      variable->delivered = true;
-      result = std::move(variable->result);
+    if (variable == nullptr) {
+      delivery = {std::move(callback), status, {}};
+    } else {
+      delivery = variable->last.Deliver(std::move(callback), Me() + ": " + variable->name);
     }
   }
-  callback(status, std::move(result));
+  delivery.Run();
 }
 
 void ParameterClient::CancelDeliver(uint32_t key) {
-  Callback callback;
+  GradientRound::Delivery delivery;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = variables_.find(key);
     if (found != variables_.end()) {
-      callback = std::move(found->second.waiting);
-      found->second.waiting = nullptr;
+      delivery.callback = found->second.last.Abandon();
     }
   }
-  if (callback) {
-    callback(CancelledError(Me() + ": waiting for a gradient was cancelled"), Payload());
-  }
+  delivery.status = CancelledError(Me() + ": waiting for a gradient was cancelled");
+  delivery.Run();
 }
 
 Status ParameterClient::CommitStep(const std::vector<uint32_t>& keys) {
@@ -174,7 +158,7 @@ Status ParameterClient::CommitStep(const std::vector<uint32_t>& keys) {
     if (variable == nullptr) {
       return status;
     }
-    variable->committed = true;
+    variable->last.Commit();
   }
   return OkStatus();
 }
@@ -188,11 +172,8 @@ Status ParameterClient::Pending(const std::vector<uint32_t>& keys, std::vector<b
     if (variable == nullptr) {
       return status;
     }
-    if (!variable->delivered && !variable->committed) {
-      return FailedPreconditionError(Me() + ": a step was interrupted when it had pushed " +
-                                     variable->name + ", go on from the last checkpoint");
-    }
-    pending->push_back(!variable->delivered);
+    TREPAK_RETURN_IF_ERROR(variable->last.CheckCommitted(Me() + ": " + variable->name));
+    pending->push_back(!variable->last.is_delivered());
   }
   return OkStatus();
 }
@@ -205,8 +186,7 @@ size_t ParameterClient::slices(uint32_t key) const {
 
 Status ParameterClient::Handle(Message message) {
   const Header& header = message.header;
-  Callback callback;
-  Payload result;
+  GradientRound::Delivery delivery;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = variables_.find(header.key);
@@ -216,9 +196,9 @@ Status ParameterClient::Handle(Message message) {
     }
     Variable& variable = found->second;
     const size_t element = SizeOf(variable.type);
-    if (header.slice >= variable.slices.size() || variable.missing == 0 ||
+    if (!variable.last.Misses(header.slice) ||
         (variable.has_rounds && header.round + 1 != variable.rounds) ||
-        variable.arrived[header.slice] || header.type != variable.type ||
+        header.type != variable.type ||
         message.payload.size() != variable.slices[header.slice].elements * element ||
         header.sender != variable.slices[header.slice].server) {
       return InternalError("the answer for slice " + std::to_string(header.slice) + " of " +
@@ -227,19 +207,11 @@ Status ParameterClient::Handle(Message message) {
                            " is not the one that was asked for");
     }
     Scale(variable.type, message.payload.size(), variable.factor, message.payload.data(),
-          static_cast<char*>(variable.result.mutable_data()) +
+          static_cast<char*>(variable.last.result().mutable_data()) +
               variable.slices[header.slice].offset * element);
-    variable.arrived[header.slice] = true;
-    if (--variable.missing == 0 && variable.waiting) {
-      callback = std::move(variable.waiting);
-      variable.waiting = nullptr;
-      variable.delivered = true;
-      result = std::move(variable.result);
-    }
+    delivery = variable.last.Arrive(header.slice);
   }
-  if (callback) {
-    callback(OkStatus(), std::move(result));
-  }
+  delivery.Run();
   return OkStatus();
 }
 
@@ -248,11 +220,11 @@ Status ParameterClient::Tick(Clock::time_point now) {
   // The servers know better whom they wait for: they shall be the first to complain.
   const auto deadline = options().deadline + std::chrono::seconds(1);
   for (const auto& [key, variable] : variables_) {
-    if (!variable.waiting || now - variable.since < deadline) {
+    if (!variable.last.is_awaited() || now - variable.last.since() < deadline) {
       continue;
     }
     for (size_t index = 0; index < variable.slices.size(); ++index) {
-      if (!variable.arrived[index]) {
+      if (variable.last.Misses(index)) {
         return DeadlineExceededError("waited " + std::to_string(options().deadline.count() / 1000) +
                                      " s for " + variable.name + " from the server on rank " +
                                      std::to_string(variable.slices[index].server));
@@ -267,9 +239,8 @@ void ParameterClient::Failed(const Status& status) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& [key, variable] : variables_) {
-      if (variable.waiting) {
-        callbacks.push_back(std::move(variable.waiting));
-        variable.waiting = nullptr;
+      if (Callback waiting = variable.last.Abandon()) {
+        callbacks.push_back(std::move(waiting));
       }
     }
   }

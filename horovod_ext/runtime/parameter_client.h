@@ -4,7 +4,6 @@
 #define TREPAK_HOROVOD_EXT_RUNTIME_PARAMETER_CLIENT_H_
 
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -12,18 +11,16 @@
 #include <vector>
 
 #include "horovod_ext/runtime/endpoint.h"
+#include "horovod_ext/runtime/gradient_exchange.h"
 #include "horovod_ext/runtime/partition.h"
 
 namespace trepak {
 
 // Thread safety: every method may be called from any thread; callbacks run in the transport's
 // thread or in the caller's, without a lock, and must not block.
-class ParameterClient : public Endpoint {
+class ParameterClient : public Endpoint, public GradientExchange {
  public:
   using Endpoint::error;
-
-  // Gets the sum over all ranks, times the factor, in memory of its own; or why there is none.
-  using Callback = std::function<void(const Status&, Payload)>;
 
   ParameterClient(const Options& options, PartitionOptions partition,
                   std::shared_ptr<ErrorLatch> errors)
@@ -53,19 +50,16 @@ class ParameterClient : public Endpoint {
   // Asks for the sum of the round that was pushed last.
   Status Pull(uint32_t key, Precedence precedence);
 
-  // Hands the result of the round that was pushed last to `callback`, once, when all of it has
-  // come.
-  void Deliver(uint32_t key, Callback callback);
-
-  // Ends the waiting of `Deliver`, whose callback gets an error; the round stays undelivered.
-  void CancelDeliver(uint32_t key);
-
-  // Says that all that a training step pushes has been pushed.
-  Status CommitStep(const std::vector<uint32_t>& keys);
-
-  // Says of each variable whether a round was pushed and not delivered. Fails if it was pushed by a
-  // step that was not committed: applied alone, it would leave the model between two steps.
-  Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending);
+  // See GradientExchange.
+  Status PushGradient(uint32_t key, Precedence precedence, Payload values, double factor,
+                      bool average, bool pull) override {
+    return Push(key, precedence, std::move(values), average ? factor / options().size : factor,
+                pull);
+  }
+  void Deliver(uint32_t key, Callback callback) override;
+  void CancelDeliver(uint32_t key) override;
+  Status CommitStep(const std::vector<uint32_t>& keys) override;
+  Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) override;
 
   // The number of messages that a push of this variable is.
   size_t slices(uint32_t key) const;
@@ -85,13 +79,7 @@ class ParameterClient : public Endpoint {
     double factor = 1.0;     // of the last one's result
     bool asked = false;      // for the last one
     bool has_rounds = true;  // what was asked for last is one's sum, not a value
-    std::vector<bool> arrived;
-    size_t missing = 0;  // slices of the last round
-    Payload result;      // of the last round, until it is delivered
-    bool delivered = true;
-    bool committed = false;  // the step that pushed the last round
-    Callback waiting;
-    Clock::time_point since;  // that the callback waits
+    GradientRound last;
   };
 
   // Requires mutex_. Null, with `status`, if there is no such variable.

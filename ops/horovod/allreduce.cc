@@ -1,4 +1,4 @@
-// Rounds of RNA by Horovod's own core: MPI or Gloo, its fusion and its timeline.
+// Allreduces by Horovod's own core, for native code: MPI or Gloo, its fusion and its timeline.
 //
 // A library of its own: it needs Horovod's symbols, which the process has when it has loaded
 // Horovod.
@@ -14,6 +14,7 @@
 
 #include "horovod/common/common.h"
 #include "horovod/common/operations.h"
+#include "horovod_ext/runtime/collective_calls.h"
 #include "horovod_ext/runtime/rna_worker.h"
 
 namespace trepak {
@@ -30,21 +31,24 @@ hvd::DataType TypeOf(ElementType type) {
 // A payload as Horovod wants to see it.
 class PayloadTensor : public hvd::Tensor {
  public:
-  PayloadTensor(ElementType type, Payload payload) : type_(type), payload_(std::move(payload)) {}
+  PayloadTensor(hvd::DataType type, size_t elements, Payload payload)
+      : type_(type), elements_(static_cast<int64_t>(elements)), payload_(std::move(payload)) {}
+  PayloadTensor(ElementType type, Payload payload)
+      : PayloadTensor(TypeOf(type), payload.size() / SizeOf(type), payload) {}
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wignored-qualifiers"
-  const hvd::DataType dtype() const override { return TypeOf(type_); }
+  const hvd::DataType dtype() const override { return type_; }
 #pragma GCC diagnostic pop
   const hvd::TensorShape shape() const override {
-    return hvd::TensorShape(
-        std::vector<int64_t>{static_cast<int64_t>(payload_.size() / SizeOf(type_))});
+    return hvd::TensorShape(std::vector<int64_t>{elements_});
   }
   const void* data() const override { return payload_.data(); }
   int64_t size() const override { return static_cast<int64_t>(payload_.size()); }
 
  private:
-  const ElementType type_;
+  const hvd::DataType type_;
+  const int64_t elements_;
   const Payload payload_;
 };
 
@@ -68,7 +72,7 @@ class HostContext : public hvd::OpContext {
 
   hvd::Status AllocateOutput(hvd::TensorShape, std::shared_ptr<hvd::Tensor>*,
                              std::shared_ptr<hvd::ReadyEvent>*) override {
-    return hvd::Status::PreconditionError("sums of trepak's rounds need no output of their own");
+    return hvd::Status::PreconditionError("trepak's allreduces bring their own output");
   }
 
   hvd::Status AllocateZeros(int64_t elements, hvd::DataType type,
@@ -84,13 +88,17 @@ class HostContext : public hvd::OpContext {
   hvd::Framework framework() const override { return hvd::Framework::TENSORFLOW; }
 };
 
+Status FromHorovod(const hvd::Status& status) {
+  return status.ok() ? OkStatus() : UnavailableError("Horovod: " + status.reason());
+}
+
 // One allreduce that somebody waits for; Horovod's callback may come after he has given up.
 class Call {
  public:
   void Finish(const hvd::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     done_ = true;
-    status_ = status.ok() ? OkStatus() : UnavailableError("Horovod: " + status.reason());
+    status_ = FromHorovod(status);
     changed_.notify_all();
   }
 
@@ -130,9 +138,7 @@ class HorovodReducer : public RoundReducer {
         context_, tensor, tensor, hvd::ReadyEventList(), name_, CPU_DEVICE_ID,
         [call, tensor](const hvd::Status& outcome) { call->Finish(outcome); }, hvd::ReduceOp::SUM,
         1.0, 1.0, process_set_);
-    if (!status.ok()) {
-      return UnavailableError("Horovod: " + status.reason());
-    }
+    TREPAK_RETURN_IF_ERROR(FromHorovod(status));
     return call->Wait(given_up);
   }
 
@@ -142,8 +148,45 @@ class HorovodReducer : public RoundReducer {
   const std::shared_ptr<hvd::OpContext> context_;
 };
 
+class HorovodCalls : public CollectiveCalls {
+ public:
+  HorovodCalls() : context_(std::make_shared<HostContext>()) {}
+
+  Status StartSum(Sum sum) override {
+    const auto input = std::make_shared<PayloadTensor>(sum.type, std::move(sum.input));
+    const auto output = std::make_shared<PayloadTensor>(sum.type, std::move(sum.output));
+    const auto op = sum.average ? hvd::ReduceOp::AVERAGE : hvd::ReduceOp::SUM;
+    return Start(sum.name, input, output, op, sum.factor, std::move(sum.done));
+  }
+
+  Status StartLeast(const std::string& name, Payload bytes, Done done) override {
+    const size_t size = bytes.size();
+    const auto tensor = std::make_shared<PayloadTensor>(hvd::HOROVOD_UINT8, size, std::move(bytes));
+    return Start(name, tensor, tensor, hvd::ReduceOp::MIN, 1.0, std::move(done));
+  }
+
+ private:
+  Status Start(const std::string& name, const std::shared_ptr<PayloadTensor>& input,
+               const std::shared_ptr<PayloadTensor>& output, hvd::ReduceOp op, double factor,
+               Done done) {
+    return FromHorovod(hvd::EnqueueTensorAllreduce(
+        context_, input, output, hvd::ReadyEventList(), name, CPU_DEVICE_ID,
+        [input, output, done = std::move(done)](const hvd::Status& outcome) {
+          done(FromHorovod(outcome));
+        },
+        op, 1.0, factor));
+  }
+
+  const std::shared_ptr<hvd::OpContext> context_;
+};
+
 }  // namespace
 }  // namespace trepak
+
+// Returns allreduces of all ranks; the caller owns it.
+extern "C" __attribute__((visibility("default"))) trepak::CollectiveCalls* TrepakHorovodCalls() {
+  return new trepak::HorovodCalls();
+}
 
 // Returns a reducer over a process set, whose collectives have that name; the caller owns it.
 extern "C" __attribute__((visibility("default"))) trepak::RoundReducer* TrepakHorovodReducer(

@@ -1,4 +1,4 @@
-// The gradients that go through the native engine's parameter servers.
+// Gradients that travel while training goes on: through parameter servers, or in a lane.
 
 #include <algorithm>
 #include <memory>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/engine_ops.h"
+#include "ops/lane_table.h"
 #include "ops/payload_tensor.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -40,10 +40,10 @@ REGISTER_OP("TrepakPushGradient")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc(R"doc(
-Pushes a gradient to the parameter servers; does not wait.
+Pushes a gradient to where it is summed; does not wait.
 
 variable: whose gradient it is. The op does not touch it: it orders the op among others that do.
-key: what TrepakRegisterVariable made known.
+key: what TrepakRegisterVariable or TrepakStartLane made known.
 factor: what the sum is multiplied with.
 average: divide the sum by the number of ranks, too.
 pull: ask for the sum at once; otherwise TrepakCommitStep must.
@@ -124,16 +124,16 @@ class PushGradientOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* context) override {
     Status status;
-    const std::shared_ptr<ParameterClient> client = FindClient(&status);
-    if (client != nullptr) {
+    const auto exchange = FindExchange(static_cast<uint32_t>(key_), &status);
+    if (exchange != nullptr) {
       // A reference to the gradient, which keeps its memory and keeps others from writing to it.
       auto gradient = std::make_shared<tensorflow::Tensor>(context->input(1));
       void* const data = gradient->data();
       const size_t size = gradient->TotalBytes();
       const Precedence precedence = Engine::Global().PrecedenceOf(label_);
-      status = client->Push(static_cast<uint32_t>(key_), precedence,
-                            Payload(data, size, std::move(gradient)),
-                            average_ ? factor_ / Engine::Global().size() : factor_, pull_);
+      status = exchange->PushGradient(static_cast<uint32_t>(key_), precedence,
+                                      Payload(data, size, std::move(gradient)), factor_, average_,
+                                      pull_);
     }
     OP_REQUIRES_OK(context, ToFlowError(status));
   }
@@ -156,18 +156,18 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
     Status status;
-    const std::shared_ptr<ParameterClient> client = FindClient(&status);
+    const auto key = static_cast<uint32_t>(key_);
+    const auto exchange = FindExchange(key, &status);
     OP_REQUIRES_OK_ASYNC(context, ToFlowError(status), done);
     // If another op of the step fails, nobody wants the gradient any more.
     tensorflow::CancellationManager* const cancellation = context->cancellation_manager();
     const tensorflow::CancellationToken token = cancellation->get_cancellation_token();
-    const auto key = static_cast<uint32_t>(key_);
-    if (!cancellation->RegisterCallback(token, [client, key] { client->CancelDeliver(key); })) {
+    if (!cancellation->RegisterCallback(token, [exchange, key] { exchange->CancelDeliver(key); })) {
       context->SetStatus(absl::CancelledError("the step was cancelled"));
       done();
       return;
     }
-    client->Deliver(
+    exchange->Deliver(
         key, [this, context, cancellation, token, done](const Status& error, Payload result) {
           cancellation->TryDeregisterCallback(token);
           if (error.ok()) {
@@ -213,18 +213,21 @@ class CommitStepOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* context) override {
     Status status;
-    const std::shared_ptr<ParameterClient> client = FindClient(&status);
-    if (client != nullptr) {
-      status = client->CommitStep(keys_);
+    const auto exchange = FindExchange(keys_.front(), &status);
+    if (exchange != nullptr) {
+      status = exchange->CommitStep(keys_);
     }
     if (status.ok() && pull_) {
-      status = PullAll(client.get());
+      status = PullAll();
     }
     OP_REQUIRES_OK(context, ToFlowError(status));
   }
 
  private:
-  Status PullAll(ParameterClient* client) {
+  Status PullAll() {
+    Status status;
+    const std::shared_ptr<ParameterClient> client = FindClient(&status);
+    TREPAK_RETURN_IF_ERROR(status);
     std::lock_guard<std::mutex> lock(mutex_);
     std::shuffle(order_.begin(), order_.end(), random_);
     for (const size_t i : order_) {
@@ -250,9 +253,11 @@ class PendingGradientsOp : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext* context) override {
     Status status;
     std::vector<bool> pending(keys_.size(), false);
-    const std::shared_ptr<ParameterClient> client = Engine::Global().client();
-    if (client != nullptr) {  // otherwise nothing can be pending
-      status = client->Pending(keys_, &pending);
+    const auto exchange = FindExchange(keys_.front(), &status);
+    if (exchange != nullptr) {
+      status = exchange->Pending(keys_, &pending);
+    } else {
+      status = OkStatus();  // where nothing runs nothing can be pending
     }
     OP_REQUIRES_OK(context, ToFlowError(status));
     tensorflow::Tensor* output = nullptr;

@@ -1,0 +1,111 @@
+"""Gradients through Horovod's collectives that a training step does not wait for."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trepak.horovod_ext import basics
+from trepak.horovod_ext.transport import Transport
+from trepak.horovod_ext.variables import tf_variable
+from trepak.ops import collective_lane, gradient_exchange
+
+PIECE_BYTES = 4 << 20  # see docs/results/bsp.md
+WINDOW_BYTES = 8 << 20
+
+_generation = 0  # of lanes: they end with Horovod
+_any_open = False
+
+
+class Collectives(Transport):
+    """Sums gradients piece by piece with Horovod's allreduce, first layers first.
+
+    What `overlap(model)` uses where an optimizer has no transport. Only a window of pieces is in
+    Horovod at a time, which all ranks choose alike: Horovod itself sends what it has in an order of
+    its own.
+    """
+
+    def __init__(self, piece_bytes: int = PIECE_BYTES, window_bytes: int = WINDOW_BYTES) -> None:
+        """Makes the transport.
+
+        Args:
+            piece_bytes: larger gradients are cut; a multiple of 8.
+            window_bytes: of the pieces that are under way together.
+        """
+        self.piece_bytes = piece_bytes
+        self.window_bytes = window_bytes
+        self._lanes: list[list[tuple[int, str, Any, int]]] = []
+        self._new: list[tuple[int, str, Any, int]] = []  # variables that have no lane yet
+        self._labels: dict[int, str] = {}
+        self._generation = _generation
+
+    def start(self) -> None:
+        """Opens the lanes again that ended with Horovod; see `Transport.start`."""
+        basics.before_shutdown(_end)
+        atexit.register(_end)
+        if self._generation != _generation:
+            self._generation = _generation
+            for lane in self._lanes:
+                self._open(lane)
+
+    def carries(self, dtype: Any) -> bool:
+        """Tells whether gradients of this dtype can be summed; see `Transport.carries`."""
+        return dtype in (tf.float32, tf.float64)
+
+    def register(self, key: int, variable: Any) -> None:
+        """Makes a variable known; see `Transport.register`."""
+        value = tf_variable(variable)
+        self._labels[key] = getattr(variable, "path", None) or value.name
+        self._new.append((key, self._labels[key], value.dtype, value.shape.num_elements()))
+
+    def push(
+        self,
+        keys: Sequence[int],
+        variables: Sequence[Any],
+        gradients: Sequence[Any],
+        factor: float,
+        average: bool,
+    ) -> None:
+        """Pushes one step's gradients; see `Transport.push`."""
+        self._open_new()
+        handles = [tf_variable(variable).handle for variable in variables]
+        labels = [self._labels[key] for key in keys]
+        for key, handle, gradient, label in zip(keys, handles, gradients, labels, strict=True):
+            gradient_exchange.push_gradient(handle, gradient, key, label, factor, average)
+        gradient_exchange.commit_step(handles, keys, labels)
+
+    def deliver(self, key: int, variable: Any) -> Any:
+        """Returns a gradient's sum; see `Transport.deliver`."""
+        self._open_new()
+        value = tf_variable(variable)
+        return gradient_exchange.deliver_gradient(value.handle, key, value.dtype, value.shape)
+
+    def pending(self, keys: Sequence[int], variables: Sequence[Any]) -> Any:
+        """Returns which gradients are to come; see `Transport.pending`."""
+        self._open_new()
+        handles = [tf_variable(variable).handle for variable in variables]
+        return gradient_exchange.pending_gradients(handles, keys)
+
+    def _open_new(self) -> None:
+        """Gives the variables that were registered together a lane of their own."""
+        if self._new:
+            self._lanes.append(self._new)
+            self._open(self._new)
+            self._new = []
+
+    def _open(self, lane: list[tuple[int, str, Any, int]]) -> None:
+        global _any_open
+        _any_open = True
+        name, me = f"trepak_lane_{lane[0][0]}", f"rank {basics.rank()}"
+        collective_lane.start_lane(name, me, lane, self.piece_bytes, self.window_bytes)
+
+
+def _end() -> None:
+    global _generation, _any_open
+    if _any_open:
+        _any_open = False
+        _generation += 1
+        collective_lane.stop_lanes()

@@ -1,0 +1,46 @@
+// Collectives of all ranks that native code starts and does not wait for.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_COLLECTIVE_CALLS_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_COLLECTIVE_CALLS_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "horovod_ext/runtime/message.h"
+#include "horovod_ext/runtime/payload.h"
+#include "horovod_ext/runtime/status.h"
+
+namespace trepak {
+
+// A collective runs when all ranks have started the one of that name; two of one name must not be
+// under way at once.
+//
+// Thread safety: every method may be called from any thread. `done` is called once, in any thread
+// and without a lock, or not at all if the start has failed.
+class CollectiveCalls {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  // A sum over all ranks, times `factor`, of which the mean is asked for if `average`.
+  struct Sum {
+    std::string name;
+    ElementType type = ElementType::kNone;
+    Payload input;
+    Payload output;  // of the same size
+    double factor = 1.0;
+    bool average = false;
+    Done done;
+  };
+
+  virtual ~CollectiveCalls() = default;
+
+  [[nodiscard]] virtual Status StartSum(Sum sum) = 0;
+
+  // Makes each byte the least that any rank has there.
+  [[nodiscard]] virtual Status StartLeast(const std::string& name, Payload bytes, Done done) = 0;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_COLLECTIVE_CALLS_H_

@@ -1,0 +1,243 @@
+#include "horovod_ext/runtime/collective_lane.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace trepak {
+
+CollectiveLane::CollectiveLane(Options options, const std::vector<Variable>& variables,
+                               std::shared_ptr<CollectiveCalls> calls)
+    : options_(std::move(options)),
+      calls_(std::move(calls)),
+      gradients_(variables.size()),
+      pushed_(variables.size(), 0),
+      schedule_(options_.rules) {
+  for (size_t place = 0; place < variables.size(); ++place) {
+    gradients_[place].variable = variables[place];
+    places_[variables[place].key] = place;
+  }
+}
+
+CollectiveLane::Gradient* CollectiveLane::Find(uint32_t key, Status* status) {
+  *status = error_;
+  const auto found = places_.find(key);
+  if (status->ok() && found == places_.end()) {
+    *status = NotFoundError(options_.me + ": there is no variable " + std::to_string(key));
+  }
+  return status->ok() ? &gradients_[found->second] : nullptr;
+}
+
+std::string CollectiveLane::Whose(const Gradient& gradient) const {
+  return options_.me + ": " + gradient.variable.name;
+}
+
+Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, double factor,
+                                    bool average, bool) {
+  Turn turn;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Status status;
+    Gradient* const gradient = Find(key, &status);
+    if (gradient == nullptr) {
+      return status;
+    }
+    const Variable& variable = gradient->variable;
+    const size_t bytes = variable.elements * SizeOf(variable.type);
+    if (values.size() != bytes) {
+      return InvalidArgumentError(options_.me + " pushed " + std::to_string(values.size()) +
+                                  " bytes for " + variable.name + ", which has " +
+                                  std::to_string(variable.elements) + " elements");
+    }
+    TREPAK_RETURN_IF_ERROR(gradient->last.CheckDelivered(Whose(*gradient)));
+    gradient->last.Begin(schedule_.PiecesOf(bytes), bytes);
+    gradient->values = std::move(values);
+    gradient->factor = factor;
+    gradient->average = average;
+    pushed_[places_[key]] = bytes > 0 ? 1 : 0;
+    Ask(&turn);
+  }
+  Start(std::move(turn));
+  return OkStatus();
+}
+
+void CollectiveLane::Ask(Turn* turn) {
+  const bool pushed = std::find(pushed_.begin(), pushed_.end(), 1) != pushed_.end();
+  if (asking_ || older_ > 0 || !error_.ok() || (schedule_.empty() && !pushed)) {
+    return;
+  }
+  asking_ = true;
+  turn->asks = true;
+  turn->flags = Payload::Allocate(pushed_.size());
+  std::memcpy(turn->flags.mutable_data(), pushed_.data(), pushed_.size());
+}
+
+void CollectiveLane::Start(Turn turn) {
+  const auto self = shared_from_this();
+  Status status;
+  for (CollectiveCalls::Sum& sum : turn.sums) {
+    if (status.ok()) {
+      status = calls_->StartSum(std::move(sum));
+    }
+  }
+  if (status.ok() && turn.asks) {
+    const Payload flags = turn.flags;
+    status = calls_->StartLeast(options_.name, flags, [self, flags](const Status& outcome) {
+      self->Decide(outcome, flags);
+    });
+  }
+  if (!status.ok()) {
+    Fail(status);
+  }
+}
+
+void CollectiveLane::Decide(const Status& status, const Payload& common) {
+  if (!status.ok()) {
+    Fail(status);
+    return;
+  }
+  Turn turn;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!error_.ok()) {
+      return;
+    }
+    asking_ = false;
+    const auto* const flags = static_cast<const uint8_t*>(common.data());
+    for (size_t place = 0; place < gradients_.size(); ++place) {
+      if (flags[place] != 0) {
+        const Variable& variable = gradients_[place].variable;
+        schedule_.Add(place, variable.elements * SizeOf(variable.type));
+        pushed_[place] = 0;
+      }
+    }
+    older_ += newest_;
+    newest_ = 0;
+    ++window_;
+    for (const PieceSchedule::Piece& piece : schedule_.Next()) {
+      turn.sums.push_back(SumOf(piece));
+      ++newest_;
+    }
+    Ask(&turn);
+  }
+  Start(std::move(turn));
+}
+
+CollectiveCalls::Sum CollectiveLane::SumOf(const PieceSchedule::Piece& piece) {
+  Gradient& gradient = gradients_[piece.variable];
+  CollectiveCalls::Sum sum;
+  // The same in every step: Horovod remembers what it has agreed on once.
+  sum.name =
+      options_.name + "." + std::to_string(piece.variable) + "." + std::to_string(piece.index);
+  sum.type = gradient.variable.type;
+  sum.input = gradient.values.Part(piece.offset, piece.bytes);
+  sum.output = gradient.last.result().Part(piece.offset, piece.bytes);
+  sum.factor = gradient.factor;
+  sum.average = gradient.average;
+  sum.done = [self = shared_from_this(), piece, window = window_](const Status& outcome) {
+    self->Finish(outcome, piece, window);
+  };
+  return sum;
+}
+
+void CollectiveLane::Finish(const Status& status, const PieceSchedule::Piece& piece,
+                            uint64_t window) {
+  if (!status.ok()) {
+    Fail(status);
+    return;
+  }
+  Turn turn;
+  GradientRound::Delivery delivery;
+  Payload values;  // whose memory is given back when the lock is not held
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!error_.ok()) {
+      return;
+    }
+    Gradient& gradient = gradients_[piece.variable];
+    delivery = gradient.last.Arrive(piece.index);
+    if (gradient.last.is_complete()) {
+      values = std::move(gradient.values);
+    }
+    --(window == window_ ? newest_ : older_);
+    Ask(&turn);
+  }
+  Start(std::move(turn));  // first: what it delivers to may compute
+  delivery.Run();
+}
+
+void CollectiveLane::Deliver(uint32_t key, Callback callback) {
+  GradientRound::Delivery delivery;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Status status;
+    Gradient* const gradient = Find(key, &status);
+    if (gradient == nullptr) {
+      delivery = {std::move(callback), status, {}};
+    } else {
+      delivery = gradient->last.Deliver(std::move(callback), Whose(*gradient));
+    }
+  }
+  delivery.Run();
+}
+
+void CollectiveLane::CancelDeliver(uint32_t key) {
+  GradientRound::Delivery delivery;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = places_.find(key);
+    if (found != places_.end()) {
+      delivery.callback = gradients_[found->second].last.Abandon();
+    }
+  }
+  delivery.status = CancelledError(options_.me + ": waiting for a gradient was cancelled");
+  delivery.Run();
+}
+
+Status CollectiveLane::CommitStep(const std::vector<uint32_t>& keys) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const uint32_t key : keys) {
+    Status status;
+    Gradient* const gradient = Find(key, &status);
+    if (gradient == nullptr) {
+      return status;
+    }
+    gradient->last.Commit();
+  }
+  return OkStatus();
+}
+
+Status CollectiveLane::Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pending->clear();
+  for (const uint32_t key : keys) {
+    Status status;
+    const Gradient* const gradient = Find(key, &status);
+    if (gradient == nullptr) {
+      return status;
+    }
+    TREPAK_RETURN_IF_ERROR(gradient->last.CheckCommitted(Whose(*gradient)));
+    pending->push_back(!gradient->last.is_delivered());
+  }
+  return OkStatus();
+}
+
+void CollectiveLane::Fail(const Status& status) {
+  std::vector<Callback> callbacks;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (error_.ok()) {
+      error_ = status;
+    }
+    for (Gradient& gradient : gradients_) {
+      if (Callback waiting = gradient.last.Abandon()) {
+        callbacks.push_back(std::move(waiting));
+      }
+    }
+  }
+  for (const Callback& callback : callbacks) {
+    callback(status, Payload());
+  }
+}
+
+}  // namespace trepak

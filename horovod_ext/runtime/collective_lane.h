@@ -1,0 +1,107 @@
+// Gradients of one optimizer through collectives, without a training step that waits for them.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_COLLECTIVE_LANE_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_COLLECTIVE_LANE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "horovod_ext/runtime/collective_calls.h"
+#include "horovod_ext/runtime/gradient_exchange.h"
+#include "horovod_ext/runtime/piece_schedule.h"
+
+namespace trepak {
+
+// A collective needs all ranks, so a rank can't choose what to send by itself: ranks that choose
+// differently would wait for each other for ever. All of them therefore agree, in turns: in a small
+// collective each says which gradients it has pushed, and learns which all have. From that all
+// ranks choose the same window of pieces, first layers first, and start its sums, together with the
+// next turn's small collective: while one window's
+// sums are under way the next window is chosen, but none after it. What is urgent waits for these
+// two at most.
+//
+// A rank takes part in a turn when it has something to say: a gradient that was pushed and not
+// chosen, or pieces that are left. The others' collective waits for it until then, so that nothing
+// is sent while nothing is to be done.
+//
+// Thread safety: every method may be called from any thread; callbacks run in the collectives'
+// thread or in the caller's. To be owned by a shared_ptr, which collectives under way share.
+class CollectiveLane : public GradientExchange,
+                       public std::enable_shared_from_this<CollectiveLane> {
+ public:
+  struct Variable {
+    uint32_t key = 0;
+    std::string name;  // for messages
+    ElementType type = ElementType::kNone;
+    size_t elements = 0;
+  };
+
+  struct Options {
+    std::string name;  // its collectives' names begin with it; no other lane's do
+    std::string me;    // how errors name this rank
+    PieceSchedule::Rules rules;
+  };
+
+  // All ranks make it with the same name, rules and variables, first layers first.
+  CollectiveLane(Options options, const std::vector<Variable>& variables,
+                 std::shared_ptr<CollectiveCalls> calls);
+
+  Status PushGradient(uint32_t key, Precedence precedence, Payload values, double factor,
+                      bool average, bool pull) override;
+  void Deliver(uint32_t key, Callback callback) override;
+  void CancelDeliver(uint32_t key) override;
+  Status CommitStep(const std::vector<uint32_t>& keys) override;
+  Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) override;
+
+  // Ends it: what waits gets this error, and so does every later call.
+  void Fail(const Status& status);
+
+ private:
+  struct Gradient {
+    Variable variable;
+    GradientRound last;
+    Payload values;  // of the last round, while it travels
+    double factor = 1.0;
+    bool average = false;
+  };
+
+  // What is to be started when the lock is not held.
+  struct Turn {
+    bool asks = false;
+    Payload flags;
+    std::vector<CollectiveCalls::Sum> sums;
+  };
+
+  // Requires mutex_. Null, with `status`, if there is no such variable, or the lane has failed.
+  Gradient* Find(uint32_t key, Status* status);
+  std::string Whose(const Gradient& gradient) const;  // for messages
+  // Requires mutex_. Takes part in the next turn, if this rank has something to say.
+  void Ask(Turn* turn);
+  void Start(Turn turn);
+  void Decide(const Status& status, const Payload& common);
+  CollectiveCalls::Sum SumOf(const PieceSchedule::Piece& piece);
+  void Finish(const Status& status, const PieceSchedule::Piece& piece, uint64_t window);
+
+  const Options options_;
+  const std::shared_ptr<CollectiveCalls> calls_;
+  std::unordered_map<uint32_t, size_t> places_;  // by key, in gradients_
+
+  std::mutex mutex_;
+  // All guarded by mutex_.
+  Status error_;
+  std::vector<Gradient> gradients_;
+  std::vector<uint8_t> pushed_;  // by place: 1 if pushed and not chosen
+  PieceSchedule schedule_;
+  bool asking_ = false;  // a turn's collective is under way
+  uint64_t window_ = 0;  // the number of the last one
+  size_t newest_ = 0;    // its pieces that are under way
+  size_t older_ = 0;     // those of windows before
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_COLLECTIVE_LANE_H_

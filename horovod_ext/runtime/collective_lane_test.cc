@@ -1,0 +1,390 @@
+#include "horovod_ext/runtime/collective_lane.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+namespace trepak {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr size_t kPiece = 16;   // bytes: four floats
+constexpr size_t kWindow = 40;  // three pieces
+
+// The collectives of all ranks of a job in one process: one runs when Run is called, and all ranks
+// have started it.
+class FakeCollectives {
+ public:
+  class Rank : public CollectiveCalls {
+   public:
+    Rank(FakeCollectives* job, uint32_t rank) : job_(job), rank_(rank) {}
+
+    Status StartSum(Sum sum) override { return job_->Start(rank_, sum.name, {sum}); }
+
+    Status StartLeast(const std::string& name, Payload bytes, Done done) override {
+      Call call;
+      call.sum.input = call.sum.output = std::move(bytes);
+      call.sum.done = std::move(done);
+      call.is_least = true;
+      return job_->Start(rank_, name, std::move(call));
+    }
+
+   private:
+    FakeCollectives* const job_;
+    const uint32_t rank_;
+  };
+
+  explicit FakeCollectives(uint32_t ranks) : ranks_(ranks) {}
+
+  // Runs one that is ready; false if none is.
+  bool Run(std::mt19937* random) {
+    std::map<uint32_t, Call> calls;
+    std::string name;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      std::vector<std::string> ready;
+      for (const auto& [each, started] : started_) {
+        if (started.size() == ranks_) {
+          ready.push_back(each);
+        }
+      }
+      if (ready.empty()) {
+        return false;
+      }
+      name = ready[(*random)() % ready.size()];
+      calls = std::move(started_[name]);
+      started_.erase(name);
+      if (!calls.begin()->second.is_least) {
+        order_.push_back(name);
+      }
+    }
+    Status outcome = failure_;
+    if (outcome.ok()) {
+      Reduce(&calls);
+    }
+    for (auto& [rank, call] : calls) {
+      call.sum.done(outcome);
+    }
+    return true;
+  }
+
+  // Sums that have run, in their order.
+  std::vector<std::string> order() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return order_;
+  }
+
+  // Bytes of sums that a rank has started and that have not run.
+  size_t under_way(uint32_t rank) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t bytes = 0;
+    for (const auto& [name, started] : started_) {
+      const auto found = started.find(rank);
+      if (found != started.end() && !found->second.is_least) {
+        bytes += found->second.sum.input.size();
+      }
+    }
+    return bytes;
+  }
+
+  size_t started() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return started_.size();
+  }
+
+  void Break(const Status& status) { failure_ = status; }
+
+ private:
+  struct Call {
+    CollectiveCalls::Sum sum;
+    bool is_least = false;
+  };
+
+  Status Start(uint32_t rank, const std::string& name, Call call) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    EXPECT_TRUE(started_[name].emplace(rank, std::move(call)).second) << name << " twice at once";
+    return OkStatus();
+  }
+
+  void Reduce(std::map<uint32_t, Call>* calls) const {
+    const Call& first = calls->begin()->second;
+    if (first.is_least) {
+      for (size_t i = 0; i < first.sum.input.size(); ++i) {
+        uint8_t least = 255;
+        for (auto& [rank, call] : *calls) {
+          least = std::min(least, static_cast<const uint8_t*>(call.sum.input.data())[i]);
+        }
+        for (auto& [rank, call] : *calls) {
+          static_cast<uint8_t*>(call.sum.output.mutable_data())[i] = least;
+        }
+      }
+      return;
+    }
+    for (size_t i = 0; i < first.sum.input.size() / sizeof(float); ++i) {
+      float total = 0;
+      for (auto& [rank, call] : *calls) {
+        total += static_cast<const float*>(call.sum.input.data())[i];
+      }
+      for (auto& [rank, call] : *calls) {
+        const auto mean = call.sum.average ? total / static_cast<float>(ranks_) : total;
+        static_cast<float*>(call.sum.output.mutable_data())[i] =
+            mean * static_cast<float>(call.sum.factor);
+      }
+    }
+  }
+
+  const uint32_t ranks_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::map<uint32_t, Call>> started_;
+  std::vector<std::string> order_;
+  Status failure_;
+};
+
+Payload Floats(size_t count, float value) {
+  Payload payload = Payload::Allocate(count * sizeof(float));
+  std::fill_n(static_cast<float*>(payload.mutable_data()), count, value);
+  return payload;
+}
+
+struct Outcome {
+  Status status;
+  std::vector<float> values;
+};
+
+class Job {
+ public:
+  Job(uint32_t ranks, const std::vector<size_t>& elements)
+      : elements_(elements), collectives(ranks) {
+    std::vector<CollectiveLane::Variable> variables;
+    for (size_t place = 0; place < elements.size(); ++place) {
+      variables.push_back({Key(place), "variable " + std::to_string(place), ElementType::kFloat32,
+                           elements[place]});
+    }
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      lanes.push_back(std::make_shared<CollectiveLane>(
+          CollectiveLane::Options{"lane", "rank " + std::to_string(rank), {kPiece, kWindow}},
+          variables, std::make_shared<FakeCollectives::Rank>(&collectives, rank)));
+    }
+  }
+
+  static uint32_t Key(size_t place) { return 100 + static_cast<uint32_t>(place); }
+
+  Status Push(uint32_t rank, size_t place, float value, double factor = 1.0, bool average = false) {
+    return lanes[rank]->PushGradient(Key(place), 0, Floats(elements_[place], value), factor,
+                                     average, true);
+  }
+
+  std::future<Outcome> Deliver(uint32_t rank, size_t place) {
+    auto promise = std::make_shared<std::promise<Outcome>>();
+    lanes[rank]->Deliver(Key(place), [promise](const Status& status, Payload result) {
+      const auto* begin = static_cast<const float*>(result.data());
+      promise->set_value({status, {begin, begin + result.size() / sizeof(float)}});
+    });
+    return promise->get_future();
+  }
+
+  void RunAll() {
+    while (collectives.Run(&random)) {
+    }
+  }
+
+  const std::vector<size_t> elements_;
+  FakeCollectives collectives;
+  std::vector<std::shared_ptr<CollectiveLane>> lanes;
+  std::mt19937 random{7};
+};
+
+bool IsReady(const std::future<Outcome>& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+TEST(CollectiveLaneTest, SumsAndAveragesWhatAllRanksHavePushed) {
+  Job job(2, {5, 9});
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 0, static_cast<float>(rank + 1)).ok());
+    ASSERT_TRUE(job.Push(rank, 1, static_cast<float>(rank + 1), 2.0, true).ok());
+  }
+  auto early = job.Deliver(0, 0);
+  EXPECT_FALSE(IsReady(early));
+  job.RunAll();
+  EXPECT_EQ(early.get().values, std::vector<float>(5, 3.0F));
+  EXPECT_EQ(job.Deliver(1, 0).get().values, std::vector<float>(5, 3.0F));
+  EXPECT_EQ(job.Deliver(0, 1).get().values, std::vector<float>(9, 3.0F));
+}
+
+TEST(CollectiveLaneTest, NothingIsStartedBeforeAGradientIsThere) {
+  Job job(2, {5});
+  EXPECT_EQ(job.collectives.started(), 0U);
+  ASSERT_TRUE(job.Push(0, 0, 1).ok());
+  job.RunAll();
+  EXPECT_EQ(job.collectives.started(), 1U);  // rank 0 asks, and rank 1 has nothing to say
+  ASSERT_TRUE(job.Push(1, 0, 1).ok());
+  job.RunAll();
+  EXPECT_EQ(job.collectives.started(), 0U);
+  EXPECT_TRUE(IsReady(job.Deliver(0, 0)));
+}
+
+TEST(CollectiveLaneTest, FirstLayersOvertakeWhatIsNotUnderWay) {
+  Job job(2, {4, 40});
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 1, 1).ok());  // ten pieces
+  }
+  while (job.collectives.order().empty()) {
+    ASSERT_TRUE(job.collectives.Run(&job.random));
+  }
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 0, 1).ok());
+  }
+  job.RunAll();
+  const std::vector<std::string> order = job.collectives.order();
+  ASSERT_EQ(order.size(), 11U);
+  const auto place = std::find(order.begin(), order.end(), "lane.0.0") - order.begin();
+  EXPECT_LE(place, 3 * 3) << "two windows were under way, and one turn knew nothing of it";
+  EXPECT_TRUE(IsReady(job.Deliver(0, 1)));
+}
+
+TEST(CollectiveLaneTest, TwoWindowsAreUnderWayAtMost) {
+  Job job(3, {400});
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 0, 1).ok());
+  }
+  do {
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      EXPECT_LE(job.collectives.under_way(rank), 2 * (kWindow + kPiece));
+    }
+  } while (job.collectives.Run(&job.random));
+  EXPECT_EQ(job.collectives.order().size(), 100U);
+}
+
+// Ranks push in orders of their own, and go on to the next step when they have everything.
+TEST(CollectiveLaneTest, NoOrderOfPushesBlocks) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const auto ranks = static_cast<uint32_t>(2 + seed % 3);
+    std::vector<size_t> elements(1 + random() % 8);
+    for (size_t& count : elements) {
+      count = random() % 30;
+    }
+    Job job(ranks, elements);
+    std::vector<std::vector<size_t>> left(ranks);
+    std::vector<int> steps(ranks, 0);
+    std::vector<std::vector<std::future<Outcome>>> results(ranks);
+    constexpr int kSteps = 4;
+    const auto next_step = [&](uint32_t rank) {
+      for (size_t place = 0; place < elements.size(); ++place) {
+        left[rank].push_back(place);
+      }
+      std::shuffle(left[rank].begin(), left[rank].end(), random);
+    };
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      next_step(rank);
+    }
+    int idle = 0;
+    while (*std::min_element(steps.begin(), steps.end()) < kSteps) {
+      ASSERT_LT(++idle, 100'000) << "seed " << seed << ": nothing goes on";
+      const auto rank = static_cast<uint32_t>(random() % ranks);
+      if (random() % 2 == 0) {
+        job.collectives.Run(&random);
+      } else if (!left[rank].empty()) {
+        const size_t place = left[rank].back();
+        left[rank].pop_back();
+        ASSERT_TRUE(job.Push(rank, place, static_cast<float>(steps[rank] + 1)).ok());
+        if (left[rank].empty()) {
+          for (size_t each = 0; each < elements.size(); ++each) {
+            results[rank].push_back(job.Deliver(rank, each));
+          }
+        }
+      } else if (!results[rank].empty() &&
+                 std::all_of(results[rank].begin(), results[rank].end(), IsReady)) {
+        for (size_t each = 0; each < elements.size(); ++each) {
+          const float expected = static_cast<float>(ranks) * static_cast<float>(steps[rank] + 1);
+          ASSERT_EQ(results[rank][each].get().values, std::vector<float>(elements[each], expected));
+        }
+        results[rank].clear();
+        if (++steps[rank] < kSteps) {
+          next_step(rank);
+        }
+      }
+    }
+    EXPECT_EQ(job.collectives.started(), 0U) << "nothing is left under way";
+  }
+}
+
+TEST(CollectiveLaneTest, FailedCollectiveReachesWhoWaitsAndWhoComesLater) {
+  Job job(2, {5});
+  ASSERT_TRUE(job.Push(0, 0, 1).ok());
+  ASSERT_TRUE(job.Push(1, 0, 1).ok());
+  auto result = job.Deliver(0, 0);
+  job.collectives.Break(UnavailableError("rank 1 has left"));
+  job.RunAll();
+  EXPECT_THAT(std::string(result.get().status.message()), HasSubstr("rank 1 has left"));
+  EXPECT_THAT(std::string(job.Deliver(0, 0).get().status.message()), HasSubstr("rank 1 has left"));
+  EXPECT_FALSE(job.Push(0, 0, 1).ok());
+  std::vector<bool> pending;
+  EXPECT_FALSE(job.lanes[0]->Pending({Job::Key(0)}, &pending).ok());
+}
+
+TEST(CollectiveLaneTest, StepsHaveAnEndAndGradientsASize) {
+  Job job(2, {5, 3});
+  std::vector<bool> pending;
+  ASSERT_TRUE(job.lanes[0]->Pending({Job::Key(0), Job::Key(1)}, &pending).ok());
+  EXPECT_THAT(pending, ElementsAre(false, false));
+  ASSERT_TRUE(job.Push(0, 0, 1).ok());
+  EXPECT_THAT(std::string(job.lanes[0]->Pending({Job::Key(0)}, &pending).message()),
+              HasSubstr("interrupted"));
+  ASSERT_TRUE(job.lanes[0]->CommitStep({Job::Key(0)}).ok());
+  ASSERT_TRUE(job.lanes[0]->Pending({Job::Key(0), Job::Key(1)}, &pending).ok());
+  EXPECT_THAT(pending, ElementsAre(true, false));
+  EXPECT_THAT(std::string(job.Push(0, 0, 1).message()), HasSubstr("pushed again"));
+  EXPECT_FALSE(job.lanes[0]->PushGradient(7, 0, Floats(1, 0), 1, false, true).ok());
+  EXPECT_THAT(
+      std::string(
+          job.lanes[0]->PushGradient(Job::Key(1), 0, Floats(9, 0), 1, false, true).message()),
+      HasSubstr("36 bytes"));
+  auto waiting = job.Deliver(0, 0);
+  job.lanes[0]->CancelDeliver(Job::Key(0));
+  EXPECT_EQ(waiting.get().status.code(), StatusCode::kCancelled);
+}
+
+TEST(CollectiveLaneTest, ThreadsMayPushWhileSumsRun) {
+  constexpr int kSteps = 50;
+  Job job(2, {30, 4, 0, 17});
+  std::atomic<bool> over{false};
+  std::thread runner([&] {
+    std::mt19937 random(3);
+    while (!over) {
+      job.collectives.Run(&random);
+    }
+  });
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&job, rank] {
+      for (int step = 1; step <= kSteps; ++step) {
+        for (size_t place = job.elements_.size(); place-- > 0;) {
+          EXPECT_TRUE(job.Push(rank, place, static_cast<float>(step)).ok());
+        }
+        for (size_t place = 0; place < job.elements_.size(); ++place) {
+          const std::vector<float> expected(job.elements_[place], 2.0F * static_cast<float>(step));
+          EXPECT_EQ(job.Deliver(rank, place).get().values, expected);
+        }
+      }
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+  over = true;
+  runner.join();
+}
+
+}  // namespace
+}  // namespace trepak

@@ -1,0 +1,48 @@
+// How gradients leave a training step and how their sums come back, whatever carries them.
+
+#ifndef TREPAK_HOROVOD_EXT_RUNTIME_GRADIENT_EXCHANGE_H_
+#define TREPAK_HOROVOD_EXT_RUNTIME_GRADIENT_EXCHANGE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "horovod_ext/runtime/gradient_round.h"
+#include "horovod_ext/runtime/message.h"
+
+namespace trepak {
+
+// Variables have keys, the same on all ranks. A round of a variable is one gradient of each rank.
+//
+// Thread safety: every method may be called from any thread; callbacks run in one of the exchange's
+// threads or in the caller's, without a lock, and must not block.
+class GradientExchange {
+ public:
+  using Callback = GradientRound::Callback;
+
+  virtual ~GradientExchange() = default;
+
+  // Pushes this rank's gradient, the next round of its variable, without waiting. It is read until
+  // it has travelled: nobody may write to it any more. What comes back is the sum over all ranks
+  // times `factor`, and divided by the number of ranks if it is to be averaged. `pull`: ask for it
+  // at once, where sums must be asked for.
+  virtual Status PushGradient(uint32_t key, Precedence precedence, Payload values, double factor,
+                              bool average, bool pull) = 0;
+
+  // Hands the result of the round that was pushed last to `callback`, once, when all of it has
+  // come.
+  virtual void Deliver(uint32_t key, Callback callback) = 0;
+
+  // Ends the waiting of `Deliver`, whose callback gets an error; the round stays undelivered.
+  virtual void CancelDeliver(uint32_t key) = 0;
+
+  // Says that all that a training step pushes has been pushed.
+  virtual Status CommitStep(const std::vector<uint32_t>& keys) = 0;
+
+  // Says of each variable whether a round was pushed and not delivered. Fails if it was pushed by a
+  // step that was not committed: applied alone, it would leave the model between two steps.
+  virtual Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) = 0;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_HOROVOD_EXT_RUNTIME_GRADIENT_EXCHANGE_H_
