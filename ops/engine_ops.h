@@ -22,8 +22,10 @@ inline absl::Status ToFlowError(const Status& status) {
   if (status.code() == StatusCode::kNotFound) {
     return absl::NotFoundError("trepak: " + std::string(status.message()));
   }
+  const std::string message(status.message());
+  const bool is_horovods = message.rfind("Horovod: ", 0) == 0;
   return status.ok() ? absl::OkStatus()
-                     : absl::UnknownError("trepak's flows: " + std::string(status.message()));
+                     : absl::UnknownError((is_horovods ? "" : "trepak's flows: ") + message);
 }
 
 // This process's client of the parameter servers; null, with `status`, if they don't run.

@@ -61,7 +61,8 @@ def test_mpi_ends_the_job_and_names_the_rank(tmp_path: Path, rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loop", "rank"), [("fit", 1), ("fit", 0), ("eager_loop", 1), ("compiled_loop", 2)]
+    ("loop", "rank"),
+    [("fit", 1), ("fit", 0), ("eager_loop", 1), ("compiled_loop", 2), ("fit lanes overlap", 1)],
 )
 def test_gloo_survivors_name_the_killed_rank(tmp_path: Path, loop: str, rank: int) -> None:
     """They raise HorovodInternalError, which says who is gone, and of nobody else that he is."""
@@ -91,7 +92,9 @@ def check_survivors_of_flows(tmp_path: Path, killed_at: float, limit: float, ran
 
 def test_flows_name_the_killed_rank(tmp_path: Path) -> None:
     """Worker and server at once: every rank is both."""
-    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop="fit overlap", rank=1)
+    code, output, seconds, killed_at = kill_one(
+        tmp_path, gloo=True, loop="fit geryon overlap", rank=1
+    )
     assert code != 0
     assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
     check_survivors_of_flows(tmp_path, killed_at, LIMIT)
@@ -101,10 +104,28 @@ def test_flows_name_the_killed_rank(tmp_path: Path) -> None:
 def test_flows_name_the_rank_that_stands_still(tmp_path: Path) -> None:
     """No wait without a deadline: here 4 seconds."""
     code, _, _, stopped_at = kill_one(
-        tmp_path, True, "fit overlap", 1, signal.SIGSTOP, {"TREPAK_DEADLINE_SECONDS": "4"}
+        tmp_path, True, "fit geryon overlap", 1, signal.SIGSTOP, {"TREPAK_DEADLINE_SECONDS": "4"}
     )
     assert code != 0
     check_survivors_of_flows(tmp_path, stopped_at, 4 + LIMIT)
+    nothing_is_left(tmp_path)
+
+
+def test_lanes_name_the_rank_that_stands_still(tmp_path: Path) -> None:
+    """Horovod's stall inspector knows who is missing: its deadline is 4 seconds here.
+
+    It looks every 2 seconds, and first forgets that the ranks had agreed on the collective before.
+    """
+    env = {"TREPAK_STALL_SECONDS": "4"}
+    code, output, _, stopped_at = kill_one(
+        tmp_path, True, "fit lanes overlap", 1, signal.SIGUSR1, env
+    )
+    assert code != 0
+    assert re.search(r"Missing ranks:.*\s+\S*1!?: \[trepak_lane_", output), output[-3000:]
+    for survivor in (0, 2):
+        caught = json.loads((tmp_path / f"{survivor}.json").read_text())["caught"]
+        assert caught["time"] - stopped_at < 4 + LIMIT
+        assert f"rank {survivor}: a collective failed" in caught["error"], caught
     nothing_is_left(tmp_path)
 
 

@@ -33,7 +33,7 @@ def check(
 @pytest.mark.parametrize(
     ("np", "gloo", "optimizer", "way", "part", "workers"),
     [
-        (2, False, "adam", "overlap", "1/1", ["geryon"]),
+        (2, False, "adam", "geryon overlap", "1/1", ["overlap", "geryon"]),
         (4, True, "momentum", "geryon", "1/2", []),
     ],
     ids=["mpi-2-overlap", "gloo-4"],
@@ -46,7 +46,7 @@ def test_weights_are_those_of_one_process(
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", ["geryon", "overlap"])
+@pytest.mark.parametrize("way", ["geryon", "geryon overlap"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
 @pytest.mark.parametrize("np", [2, 4])

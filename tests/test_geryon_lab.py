@@ -85,7 +85,7 @@ def test_the_switch_counts_the_bytes_of_each_priority(lab: Lab, tmp_path: Path) 
 def test_a_cut_link_is_named_on_every_survivor(lab: Lab, tmp_path: Path) -> None:
     """Nothing says that the link is cut: silence does, after the deadline."""
     env = {"TREPAK_DEADLINE_SECONDS": str(DEADLINE)}
-    process = start(in_lab("victim.py", "fit", "overlap"), tmp_path, env)
+    process = start(in_lab("victim.py", "fit", "geryon", "overlap"), tmp_path, env)
     survivors = [tmp_path / f"{rank}.json" for rank in (0, 2)]
     try:
         wait_for([tmp_path / f"pid.{rank}" for rank in range(3)])

@@ -47,7 +47,12 @@ def test_elastic_ranks(tmp_path: Path, round: int) -> None:
 @rounds
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
 def test_flows(tmp_path: Path, gloo: bool, round: int) -> None:
-    job = run_job(["run.py", "geryon"], tmp_path, gloo=gloo, env={"EXACTNESS_WAY": "overlap"})
+    job = run_job(
+        ["run.py", "overlap", "geryon"],
+        tmp_path,
+        gloo=gloo,
+        env={"EXACTNESS_WAY": "geryon overlap"},
+    )
     assert job.passed("geryon") == [test_bsp.count_cases("geryon")] * 2
     assert job.code == 0, job.output[-6000:]
 

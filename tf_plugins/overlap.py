@@ -27,10 +27,11 @@ _SHOWS_WEIGHTS = (
 def overlap(model: Any) -> Any:
     """Lets transfers of gradients overlap the computing of the next step in `fit`.
 
-    To be called after `model.compile` with a `DistributedOptimizer` that has a transport such as
-    `Geryon`. What is pending is applied before evaluation and prediction, at the end of an epoch,
-    before weights are read, saved or set by the model's methods, after `train_on_batch`, and after
-    a block of `steps_per_execution`. In between, the weights are those of the step before.
+    To be called after `model.compile` with a `DistributedOptimizer`. Gradients travel by its
+    transport, such as `Geryon`, or in pieces by Horovod's collectives. What is pending is applied
+    before evaluation and prediction, at the end of an epoch, before weights are read, saved or set
+    by the model's methods, after `train_on_batch`, and after a block of `steps_per_execution`. In
+    between, the weights are those of the step before.
 
     Args:
         model: a compiled Keras model; it is changed in place and returned.
@@ -42,7 +43,7 @@ def overlap(model: Any) -> Any:
     if not isinstance(getattr(model, "optimizer", None), DistributedMixin):
         raise ValueError(
             "overlap() needs a model that is compiled with trepak's DistributedOptimizer: call "
-            "model.compile(optimizer=DistributedOptimizer(..., transport=...)) first."
+            "model.compile(optimizer=DistributedOptimizer(...)) first."
         )
     if model.optimizer._trepak.pace is not None:
         sync = type(model.optimizer._trepak.sync).__name__
@@ -127,6 +128,7 @@ def _flushing_epochs(model: Any, fit: Any) -> Any:
 def _flush_callback(model: Any) -> Any:
     """Returns a callback that comes before all others at the end of an epoch."""
     callback = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: model.optimizer._trepak.overlap.resume(),
         on_epoch_end=lambda epoch, logs: model.optimizer.flush(),
         on_train_end=lambda logs: model.optimizer.flush(),
     )

@@ -87,6 +87,11 @@ class OverlappedStep:
             self._apply_pending(optimizer, variables)
             self._begun = _place()
 
+    def resume(self) -> None:
+        """Has the transport run again where Horovod was shut down since; a collective call."""
+        if self._rate is not None and self._distribution.reducer.takes_part():
+            self._distribution.reducer.transport.start()
+
     def takes(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
         """Tells whether this step was opened, so that its gradients are to be pushed."""
         begun, self._begun = self._begun, None

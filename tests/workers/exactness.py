@@ -14,13 +14,21 @@ import tensorflow as tf
 
 import trepak
 import trepak.keras as hvd
+from trepak.horovod_ext.collective_lanes import Collectives
 
 STEPS, BATCH = 20, 4
 RTOL, ATOL = 1e-5, 1e-6
 
-# How gradients travel: by Horovod, or "geryon", or "overlap": Geryon, and applied in the next step.
-WAY = os.environ.get("EXACTNESS_WAY", "horovod")
-TRANSPORT = None if WAY == "horovod" else trepak.Geryon(threshold=0.4, slice_elements=10)
+# How gradients travel: by Horovod, by "geryon", or by "lanes" of Horovod's collectives, in small
+# pieces, of which there are several; and whether the next step applies them: "geryon overlap".
+WAY, _, _OVERLAP = os.environ.get("EXACTNESS_WAY", "horovod").partition(" ")
+OVERLAPS = _OVERLAP == "overlap"
+TRANSPORTS: dict[str, Callable[[], Any]] = {
+    "horovod": lambda: None,
+    "geryon": lambda: trepak.Geryon(threshold=0.4, slice_elements=10),
+    "lanes": lambda: Collectives(piece_bytes=40, window_bytes=80),
+}
+TRANSPORT = TRANSPORTS[WAY]()
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "sgd": lambda **k: keras.optimizers.SGD(0.05, **k),
@@ -110,7 +118,7 @@ def fit_on_batches(model: Any, x: Any, y: Any, batch: int) -> None:
 
 def custom_loop(model: Any, x: Any, y: Any, batch: int) -> None:
     optimizer = model.optimizer
-    overlapped = WAY == "overlap" and batch == BATCH
+    overlapped = OVERLAPS and batch == BATCH
     optimizer.build(model.trainable_variables)
 
     @tf.function
@@ -183,7 +191,7 @@ def train(
         # Keras builds it in the first traced step, and so copies weights into ScheduleFreeAdamW's
         # state anew in each step; a distributed optimizer is built once, as here.
         model.optimizer.build(model.trainable_variables)
-    if WAY == "overlap" and share is not None and loop in (fit, fit_on_batches):
+    if OVERLAPS and share is not None and loop in (fit, fit_on_batches):
         trepak.overlap(model)
     x, y = data(passes, model_of is embedding_model)
     batch = BATCH

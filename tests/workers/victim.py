@@ -25,7 +25,8 @@ OUT = Path(os.environ["OUT"])
 
 WAYS = {
     "horovod": lambda: {},
-    "overlap": lambda: {"transport": trepak.Geryon()},
+    "geryon overlap": lambda: {"transport": trepak.Geryon()},
+    "lanes overlap": lambda: {},
     "quorum": lambda: {"sync": trepak.RNA(choices=3, quorum=3)},
     "rounds": lambda: {"sync": trepak.RNA()},
     "short rounds": lambda: {"sync": trepak.RNA()},
@@ -119,7 +120,7 @@ def main() -> None:
     model = keras.Sequential([keras.Input((6,)), *middle, keras.layers.Dense(3)])
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **WAYS[way]())
     model.compile(optimizer, loss="mse", jit_compile=False)
-    if way == "overlap":
+    if way.endswith("overlap"):
         trepak.overlap(model)
     try:
         LOOPS[sys.argv[1]](model)
