@@ -73,7 +73,7 @@ def check_alike(
     Values that differ by no more than processors round are said once, on the set's first rank.
 
     Args:
-        facts: each with a name of its own, in the same order on all ranks.
+        facts: each with a name of its own, in any order; the first that differs is told.
         values: the variables.
         when: e.g. "when training begins", the same on all ranks.
         process_set: the ranks that must be alike; others return at once.
@@ -87,7 +87,8 @@ def check_alike(
         return
     mine = [[fact.name, fact.value] for fact in facts]
     seen = digests([tf_variable(variable) for variable in values.all()])
-    hashes = [_hash(json.dumps(mine).encode()), _hash(seen.tobytes())]
+    # Attributes and keys of dicts come in the order in which each rank has set them.
+    hashes = [_hash(_ordered(sorted(mine, key=lambda one: one[0])).encode()), _hash(seen.tobytes())]
     everyone = exchange.gather(hashes, f"what must be alike {when}", process_set)
     if any(theirs[0] != hashes[0] for theirs in everyone):
         raise _different_facts(facts, mine, when, process_set)
@@ -116,6 +117,10 @@ def make_alike(values: Values, process_set: basics.ProcessSet) -> bool:
     return True
 
 
+def _ordered(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -129,7 +134,7 @@ def _different_facts(
     remedies = {fact.name: fact.remedy for fact in facts}
     for name in dict.fromkeys(name for theirs in everyone for name, _ in theirs):
         told = [dict(theirs).get(name, "nothing") for theirs in everyone]
-        texts = [json.dumps(value) for value in told]
+        texts = [_ordered(value) for value in told]
         odd = [index for index, text in enumerate(texts) if text != texts[0]]
         if odd:
             return ValueError(

@@ -102,6 +102,16 @@ class GradientReducer:
                 self._stream, self._agreed = number, True
         return self._sites.setdefault(site, len(self._sites))
 
+    def agreement(self) -> list[int]:
+        """Returns the stream that was agreed on, -1 for none, and on how many sites."""
+        return [self._stream if self._agreed else -1, len(self._sites)]
+
+    def forget(self) -> None:
+        """Has the next reduction agree anew; for all ranks together, and graphs traced anew."""
+        self._agreed = False
+        self._sites.clear()
+        self._keys.clear()
+
     def reduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients reduced over the process set.
 

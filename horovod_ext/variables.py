@@ -136,6 +136,7 @@ def check_agreement(
         f"{_text(other)} on rank {ranks[odd]} and {_text(first)} on rank {ranks[0]} "
         f"({len(everyone[odd])} and {len(everyone[0])} variables in all; this is rank "
         f"{basics.rank()}). Build the same model on every rank: the same layers, in the same "
-        f"order, with the same names, shapes and dtypes, and the same ones trainable."
+        f"order, with the same names, shapes and dtypes, the same ones trainable, and the "
+        f"same ones local (register_local_var, local_layers, local_variables)."
         f"{exchange.thread_hint()}"
     )

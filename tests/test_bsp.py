@@ -18,6 +18,7 @@ GROUND = [
     "alike",
     "alike_weights",
     "alike_layers",
+    "alike_models",
     "drop_in",
     "metrics",
     "own_metrics",

@@ -12,6 +12,7 @@ from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import check_agreement, key
 from trepak.tf_plugins import keras_hooks
+from trepak.tf_plugins.beginning import build_together
 from trepak.tf_plugins.distributed_models import (
     flush,
     is_distributed,
@@ -19,8 +20,9 @@ from trepak.tf_plugins.distributed_models import (
     paces,
     process_set_of,
 )
-from trepak.tf_plugins.epoch_limit import BATCHES_AT_HAND, EpochLimit, in_lockstep
+from trepak.tf_plugins.epoch_limit import BATCHES_AT_HAND, EpochLimit
 from trepak.tf_plugins.layer_state import broadcast_layer_state, finalize
+from trepak.tf_plugins.lockstep import go_in_lockstep, out_of_lockstep
 from trepak.tf_plugins.state_average import average_state
 from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
 
@@ -102,19 +104,16 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             return  # others train this model together, and this rank for itself
         self._check_root()
         self._check_model()
-        if self._is_complete():
+        out_of_lockstep(self.model)
+        self._in_lockstep = False
+        if build_together(self.model, self._set):
             self._broadcast()
         else:
             self._broadcast_layers()  # what no variable holds is there before the first batch
         flush(self.model)  # weights that were set since the last steps are those of all ranks now
-        plain = getattr(self.model.train_function, "_trepak_plain", self.model.train_function)
-        self.model.train_function = plain
         self._in_lockstep = not self._goes_at_own_pace() and not self._agree_on_steps()
         if self._in_lockstep:
-            steps = self.model.steps_per_execution
-            function: Any = in_lockstep(plain, steps, self._average, self._set)
-            function._trepak_plain = plain
-            self.model.train_function = function
+            self._go_in_lockstep()
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Applies what waits in the optimizer, and averages the state, where ranks differ."""
@@ -125,6 +124,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """Applies what waits."""
         self._in_training = False
         flush(self.model)
+        out_of_lockstep(self.model)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes that the state moves again."""
@@ -143,8 +143,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._average()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Averages the state if nothing has yet; lets training go on into the next epoch."""
+        """Averages the state; lets training go on into the next epoch."""
         self._limit.after_epoch(self.model)
+        # Validation, which some ranks may leave out, moves what layers update in inference too.
+        self._state_is_averaged = not self._set.included()
         self._average()
 
     def _check_root(self) -> None:
@@ -177,11 +179,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 "epochs), or sync=trepak.BSP()."
             )
 
-    def _is_complete(self) -> bool:
-        """Tells whether all weights exist; a model without call() is never `built` itself."""
-        layers = self.model._flatten_layers(include_self=False)
-        return self.model.built or all(layer.built for layer in layers)
-
     def _broadcast(self) -> None:
         if self.broadcast_done:
             return
@@ -206,6 +203,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """Forgets functions that were traced with what layers held before."""
         self.model.make_train_function(force=True)
         self.model.test_function = self.model.predict_function = None
+        if self._in_lockstep:
+            self._go_in_lockstep()
+
+    def _go_in_lockstep(self) -> None:
+        go_in_lockstep(self.model, self._average, self._set)
 
     def _agree_on_steps(self) -> bool:
         """Limits every rank's epochs to the fewest steps that any rank has data for.

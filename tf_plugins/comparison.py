@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.agreement import Fact, Values, check_alike, make_alike
 from trepak.horovod_ext.variables import key
+from trepak.tf_plugins.beginning import begin_together, build_together
+from trepak.tf_plugins.compared import Compared
 from trepak.tf_plugins.distributed_models import (
     flush,
     is_distributed,
@@ -21,9 +20,8 @@ from trepak.tf_plugins.distributed_models import (
     optimizers_of,
     paces,
 )
-from trepak.tf_plugins.distributed_tape import local_to_tapes
 from trepak.tf_plugins.layer_state import layer_facts
-from trepak.tf_plugins.optimizer_facts import facts_of
+from trepak.tf_plugins.turns import check_turn
 
 _BEGIN_CAUSE = (
     "Put BroadcastGlobalVariablesCallback(0) into callbacks=, after whatever restores or sets "
@@ -32,6 +30,10 @@ _BEGIN_CAUSE = (
 _LATER_CAUSE = (
     "Something has changed them on one rank alone (a callback, a train_step, a layer that updates "
     "its own weights): let all ranks do it, or none; or a gradient was not reduced."
+)
+_FIRST_CAUSE = (
+    "They were made in the first step, where each rank draws its own: put "
+    "BroadcastGlobalVariablesCallback(0) into callbacks=, or build the model before fit."
 )
 _PLAIN_CAUSE = (
     "The model's optimizer is not distributed, so every rank trains for itself: wrap it, "
@@ -48,10 +50,8 @@ _STOPS_REMEDY = (
     "let all ranks decide alike: put MetricAverageCallback before EarlyStopping and the like"
 )
 _TOGETHER = "give all ranks the same, as they take their steps together"
-_THREADS_REMEDY = (
-    "ranks match collectives by their order, so models that train in several threads may meet each "
-    "other: train in one thread, or start a job for each model"
-)
+_BROADCAST = "BroadcastGlobalVariablesCallback"
+_CALLBACKS_REMEDY = "give all ranks the same callbacks, with the same root_rank"
 
 
 def compare_ranks(
@@ -87,77 +87,10 @@ def compare_ranks(
         one.flush()
     if process_set is None and distributed:
         process_set = distributed[0]._trepak.reducer.options.process_set
-    compared = _Compared(model, optimizers, {key(v) for v in local_variables}, averaged)
+    compared = Compared(model, optimizers, {key(v) for v in local_variables}, averaged)
     facts = [*compared.options(), *layer_facts(model)]
     chosen = process_set or basics.global_process_set
     check_alike(facts, compared.values(_LATER_CAUSE), "now", chosen)
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """What is compared of a model and its optimizers."""
-
-    model: Any
-    optimizers: dict[str, Any]
-    local: set[Any]
-    averaged: bool
-
-    def options(self) -> list[Fact]:
-        """Returns the optimizers as facts."""
-        named = self.optimizers.items()
-        return [
-            fact
-            for name, one in named
-            for fact in facts_of(one, "the optimizer" if name == "optimizer" else name)
-        ]
-
-    def values(self, cause: str, rates: bool = False) -> Values:
-        """Returns what must have the same values: the weights, and the optimizers' state.
-
-        Learning rates are facts; with `rates`, they are values as well.
-        """
-        optimizers = self.optimizers.values()
-        distributed = [one for one in optimizers if is_distributed(one)]
-        local = self.local | local_to_tapes()
-        local = local.union(*(one._trepak.reducer.local for one in distributed))
-        kept = [one._trepak.pace for one in distributed]
-        own = any(pace is not None and not pace.shares_slots for pace in kept)
-        slots = [] if own else [v for one in optimizers for v in _state_of(one, local, rates)]
-        steps = max((int(one.iterations) for one in optimizers), default=0)
-        return Values(
-            [weight for weight in self._weights() if key(weight) not in local],
-            [slot for slot in slots if key(slot) not in local],
-            cause,
-            steps,
-        )
-
-    def _weights(self) -> list[Any]:
-        layers = [self.model, *self.model._flatten_layers(include_self=False)]
-        trained = {id(v) for layer in layers for v in layer._trainable_variables}  # or frozen
-
-        def is_shared(weight: Any) -> bool:
-            dtype = tf.as_dtype(weight.dtype)
-            quantized = dtype in (tf.int8, tf.uint8)
-            return id(weight) in trained or quantized or (self.averaged and dtype.is_floating)
-
-        return [weight for weight in self.model.weights if is_shared(weight)]
-
-
-def _state_of(optimizer: Any, local: set[Any], rates: bool) -> list[Any]:
-    """Returns an optimizer's state, without what it has of local variables and of half a step."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    kept = {id(v) for v in getattr(inner, "_accumulated_gradients", None) or ()}
-    if not rates:
-        kept.add(id(getattr(inner, "_learning_rate", None)))
-    # Keras names what an optimizer has of a variable by the variable's path.
-    known = getattr(inner, "_trainable_variables", None) or ()
-    prefixes = [v.path.replace("/", "_") + "_" for v in known if key(v) in local]
-    return [
-        variable
-        for variable in optimizer.variables
-        if id(variable) not in kept
-        and not any(variable.name.startswith(prefix) for prefix in prefixes)
-    ]
 
 
 class Comparison(keras.callbacks.Callback):
@@ -192,7 +125,7 @@ class Comparison(keras.callbacks.Callback):
         self._rates: set[tuple[float, ...]] = set()  # of the epoch's steps, where they do
         self._moved = False  # some epoch's steps had several
 
-    def check_options(self, model: Any) -> None:
+    def begin(self, model: Any) -> None:
         """Compares what no broadcast makes equal, before callbacks of ranks that differ meet.
 
         Raises:
@@ -200,33 +133,43 @@ class Comparison(keras.callbacks.Callback):
         """
         facts = self._compared(model).options()
         options = [fact for fact in facts if not fact.name.endswith("learning_rate")]
-        thread = threading.current_thread()
-        alone = "" if thread is threading.main_thread() else thread.name
+        root = getattr(self._broadcast, "root_rank", None)
         options += [
             Fact("steps_per_execution", model.steps_per_execution, _TOGETHER),
+            Fact("run_eagerly", bool(model.run_eagerly), _TOGETHER),
             Fact("TREPAK_COMPARE_STEPS", self._every, _TOGETHER),
-            Fact("the thread that trains", alone, _THREADS_REMEDY),
+            Fact(f"whether {_BROADCAST} is used", self._broadcast is not None, _CALLBACKS_REMEDY),
+            Fact(f"{_BROADCAST}'s root_rank", root, _CALLBACKS_REMEDY),
         ]
         check_alike(options, Values(), "when fit begins", self._process_set)
+        check_turn(self._process_set)
         for one in filter(is_distributed, optimizers_of(model)):
             one._trepak.agreed = True  # but for what the broadcast makes equal
+        begin_together(model, self._process_set)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Compares everything before the first step, unless variables are made in it."""
-        if self.model.built and is_distributed(self.model.optimizer):
+        built = self._is_built()
+        if built and is_distributed(self.model.optimizer):
             self.model.optimizer.ensure_built(self.model.trainable_variables)
         begin = self.model._initial_epoch or self._initial_epoch  # by BackupAndRestore, or fit
-        epochs = Fact("the number of epochs to train", self._epochs - begin, _EPOCHS_REMEDY)
+        facts = [Fact("the number of epochs to train", self._epochs - begin, _EPOCHS_REMEDY)]
         if self._broadcast is None:
-            self._begin_alike()
-        alike = self._broadcast is None or self._broadcast.broadcast_done
-        self._began = alike and self.model.built  # else variables are made in the first step
-        if alike:
-            self._compare("when training begins", _BEGIN_CAUSE, [epochs, *layer_facts(self.model)])
+            self._begin_alike(built)
+        self._began = built  # else variables are made in the first step
+        if built:
+            facts += layer_facts(self.model)
+            self._compare("when training begins", _BEGIN_CAUSE, facts)
         else:
-            check_alike([epochs], Values(), "when training begins", self._process_set)
+            check_alike(facts, Values(), "when training begins", self._process_set)
 
-    def _begin_alike(self) -> None:
+    def _is_built(self) -> bool:
+        """Tells whether all ranks have all weights; a collective call."""
+        if self._broadcast is None:
+            return build_together(self.model, self._process_set)
+        return bool(self._broadcast.broadcast_done)  # all have agreed on that
+
+    def _begin_alike(self, built: bool) -> None:
         """Gives all ranks the first one's values, where nobody broadcasts and no step was taken.
 
         Later, ranks that differ have trained apart: that is an error.
@@ -235,7 +178,10 @@ class Comparison(keras.callbacks.Callback):
         steps = sum(int(one.iterations) for one in optimizers)
         if any(exchange.gather(steps, "steps before", self._process_set)):
             return
-        values = self._compared(self.model).values(_BEGIN_CAUSE, rates=True)
+        compared = self._compared(self.model)
+        values = compared.rates(_BEGIN_CAUSE)
+        if built:
+            values = compared.values(_BEGIN_CAUSE, rates=True)
         if make_alike(values, self._process_set) and basics.rank() == self._process_set.ranks[0]:
             warnings.warn(
                 "the ranks began with different weights or rates, and there is no "
@@ -257,25 +203,30 @@ class Comparison(keras.callbacks.Callback):
             self._rates.add(tuple(float(one.learning_rate) for one in self._apart))
             return
         if first or (self._every > 0 and self._batches % self._every == 0):
-            facts = [] if self._began else layer_facts(self.model)
-            self._began = True
-            self._compare("after a step", "", facts, averaged=False)
+            cause = "" if self._began or self._broadcast else _FIRST_CAUSE
+            self._compare("after a step", cause, self._new_facts(), averaged=False)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Compares what training and callbacks may have changed."""
         self._moved |= len(self._rates) > 1
         self._rates.clear()
         stops = Fact("whether training stops", bool(self.model.stop_training), _STOPS_REMEDY)
-        self._compare("at an epoch's end", "", [stops])
+        self._compare("at an epoch's end", "", [stops, *self._new_facts()])
 
     def on_train_end(self, logs: Any = None) -> None:
         """Compares what callbacks have done last, such as restoring the best weights."""
+        check_turn(self._process_set)  # another thread may have come meanwhile
         self._compare("when training ends")
 
-    def _compared(self, model: Any, averaged: bool = True) -> _Compared:
+    def _new_facts(self) -> list[Fact]:
+        """Returns what layers hold, the first time after they were built in a step."""
+        began, self._began = self._began, True
+        return [] if began else layer_facts(self.model)
+
+    def _compared(self, model: Any, averaged: bool = True) -> Compared:
         local = set() if self._broadcast is None else self._broadcast.local
         averages = averaged and self._broadcast is not None
-        return _Compared(model, named_optimizers_of(model), local, averages)
+        return Compared(model, named_optimizers_of(model), local, averages)
 
     def _compare(
         self, when: str, cause: str = "", facts: Sequence[Fact] = (), averaged: bool = True

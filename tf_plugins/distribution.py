@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange
-from trepak.horovod_ext.agreement import Values, check_alike
+from trepak.horovod_ext.agreement import Fact, Values, check_alike
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.tf_plugins.gradient_accumulator import GradientAccumulator
@@ -40,10 +41,32 @@ class Distribution:
         # Graph and variables of gradients that compute_gradients() has reduced.
         self.computed: Any = None
         self.agreed = False  # that all ranks train with the same optimizer and options
+        self.interrupted = False  # an exception has ended the last `fit`
 
     def renewed(self) -> Distribution:
         """Returns one with the same settings and no state."""
         return Distribution(*self.made_with)
+
+    def agreement(self) -> list[Any]:
+        """Returns what all ranks have agreed on, by which a step does or skips collectives."""
+        pace = None if self.pace is None else getattr(self.pace, "stream", None)
+        return [*self.reducer.agreement(), pace]
+
+    def forget(self) -> None:
+        """Has the next step agree anew; for all ranks together, and graphs traced anew."""
+        self.reducer.forget()
+        self.overlap = OverlappedStep(self)
+        self.pace = self.sync.pace(self)
+
+    def forget_passes(self, optimizer: Any) -> None:
+        """Drops the passes that were summed since the last real step, as if there were none."""
+        self.interrupted = False
+        if self.accumulator is None:
+            return
+        if self.pace is None:  # else they are not counted
+            inner = getattr(optimizer, "inner_optimizer", optimizer)
+            inner._iterations.assign_sub(self.accumulator.summed())
+        self.accumulator.reset()
 
     def agree(self, optimizer: Any) -> None:
         """Checks once that all ranks train with the same optimizer and options.
@@ -59,7 +82,7 @@ class Distribution:
             return
         if self.reducer.takes_part():
             with tf.init_scope():
-                facts = facts_of(optimizer)
+                facts = [_of_first_step(fact) for fact in facts_of(optimizer)]
             process_set = self.reducer.options.process_set
             check_alike(facts, Values(), "in the first step", process_set)
         self.agreed = True
@@ -68,3 +91,10 @@ class Distribution:
         """Returns the gradients to apply in this step; see `SyncModel.combine`."""
         reject_xla()
         return self.sync.combine(self.reducer, grads, variables)
+
+
+def _of_first_step(fact: Fact) -> Fact:
+    """Returns an optimizer's fact with what to do before any callback has changed it."""
+    if not fact.name.endswith("learning_rate"):
+        return fact
+    return dataclasses.replace(fact, remedy="give all ranks the same learning rate")

@@ -73,6 +73,10 @@ class GradientAccumulator:
 
         tf.cond(tf.equal(self.counter, self.passes), end_step, wait)
 
+    def summed(self) -> int:
+        """Returns how many passes have been summed since the last real step."""
+        return 0 if self.counter is None else int(self.counter)
+
     def reset(self) -> None:
         """Forgets the passes since the last real step."""
         for total in self._sums.values():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,9 @@ from keras.src.trainers.trainer import Trainer
 
 from trepak.horovod_ext import basics, config
 from trepak.tf_plugins.distributed_models import is_distributed, optimizers_of, process_set_of
+from trepak.tf_plugins.lockstep import out_of_lockstep
 from trepak.tf_plugins.tracing import reject_replicas
+from trepak.tf_plugins.turns import one_at_a_time
 
 _AUTO = "_trepak_auto_jit_compile"
 
@@ -76,11 +77,24 @@ def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
             return plain(self, *args, **kwargs)
         with self.distribute_strategy.scope():
             reject_replicas()
-        with _one_at_a_time(), _last_of(bound.arguments, comparison, self):
-            comparison.check_options(self)
+        with one_at_a_time(), _last_of(bound.arguments, comparison, self), _cleared(self):
+            comparison.begin(self)
             return plain(*bound.args, **bound.kwargs)
 
     return fit
+
+
+@contextlib.contextmanager
+def _cleared(model: Any) -> Iterator[None]:
+    """Takes away what belongs to one `fit` alone, also where an exception ends it."""
+    try:
+        yield
+    except BaseException:
+        for one in filter(is_distributed, optimizers_of(model)):
+            one._trepak.interrupted = True
+        raise
+    finally:
+        out_of_lockstep(model)
 
 
 @contextlib.contextmanager
@@ -118,30 +132,6 @@ def _comparison(model: Any, arguments: dict[str, Any]) -> Any:
     every = int(config.value("TREPAK_COMPARE_STEPS"))
     begin, end = arguments["initial_epoch"], arguments["epochs"]
     return Comparison(process_set, broadcast, end, begin, every)
-
-
-_training = threading.RLock()
-
-
-@contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Has threads take turns: ranks match collectives by their order.
-
-    Raises:
-        RuntimeError: another thread trains for longer than a rank may stay away.
-    """
-    seconds = int(config.value("TREPAK_STALL_SECONDS")) or threading.TIMEOUT_MAX
-    if not _training.acquire(timeout=seconds):
-        raise RuntimeError(
-            f"rank {basics.rank()}: another thread of this process has trained a model for "
-            f"{seconds} s, and thread {threading.current_thread().name!r} waits to train one too. "
-            "Threads take turns, as ranks match collectives by their order: train one model after "
-            "the other, or start a job for each."
-        )
-    try:
-        yield
-    finally:
-        _training.release()
 
 
 def _beginning(plain: Callable[..., Any]) -> Callable[..., Any]:
