@@ -35,10 +35,7 @@ class CollectiveCalls {
 
   virtual ~CollectiveCalls() = default;
 
-  [[nodiscard]] virtual Status StartSum(Sum sum) = 0;
-
-  // Makes each byte the least that any rank has there.
-  [[nodiscard]] virtual Status StartLeast(const std::string& name, Payload bytes, Done done) = 0;
+  virtual Status StartSum(Sum sum) = 0;
 };
 
 }  // namespace trepak

@@ -5,13 +5,20 @@
 #include <utility>
 
 namespace trepak {
+namespace {
+
+// The share of ranks that have pushed a gradient, if all have: rounding takes less from 1, and one
+// rank of 50,000 more.
+constexpr float kAll = 1.0F - 1e-5F;
+
+}  // namespace
 
 CollectiveLane::CollectiveLane(Options options, const std::vector<Variable>& variables,
                                std::shared_ptr<CollectiveCalls> calls)
     : options_(std::move(options)),
       calls_(std::move(calls)),
       gradients_(variables.size()),
-      pushed_(variables.size(), 0),
+      pushed_(variables.size(), 0.0F),
       schedule_(options_.rules) {
   for (size_t place = 0; place < variables.size(); ++place) {
     gradients_[place].variable = variables[place];
@@ -54,7 +61,7 @@ Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, do
     gradient->values = std::move(values);
     gradient->factor = factor;
     gradient->average = average;
-    pushed_[places_[key]] = bytes > 0 ? 1 : 0;
+    pushed_[places_[key]] = bytes > 0 ? 1.0F : 0.0F;
     Ask(&turn);
   }
   Start(std::move(turn));
@@ -62,36 +69,36 @@ Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, do
 }
 
 void CollectiveLane::Ask(Turn* turn) {
-  const bool pushed = std::find(pushed_.begin(), pushed_.end(), 1) != pushed_.end();
+  const bool pushed = std::find(pushed_.begin(), pushed_.end(), 1.0F) != pushed_.end();
   if (asking_ || older_ > 0 || !error_.ok() || (schedule_.empty() && !pushed)) {
     return;
   }
   asking_ = true;
-  turn->asks = true;
-  turn->flags = Payload::Allocate(pushed_.size());
-  std::memcpy(turn->flags.mutable_data(), pushed_.data(), pushed_.size());
+  const size_t bytes = pushed_.size() * sizeof(float);
+  CollectiveCalls::Sum sum;
+  sum.name = options_.name;
+  sum.type = ElementType::kFloat32;
+  sum.input = Payload::Allocate(bytes);
+  sum.output = Payload::Allocate(bytes);
+  sum.average = true;
+  std::memcpy(sum.input.mutable_data(), pushed_.data(), bytes);
+  sum.done = [self = shared_from_this(), shares = sum.output](const Status& outcome) {
+    self->Decide(outcome, shares);
+  };
+  turn->push_back(std::move(sum));
 }
 
 void CollectiveLane::Start(Turn turn) {
-  const auto self = shared_from_this();
-  Status status;
-  for (CollectiveCalls::Sum& sum : turn.sums) {
-    if (status.ok()) {
-      status = calls_->StartSum(std::move(sum));
+  for (CollectiveCalls::Sum& sum : turn) {
+    const Status status = calls_->StartSum(std::move(sum));
+    if (!status.ok()) {
+      Fail(status);
+      return;
     }
-  }
-  if (status.ok() && turn.asks) {
-    const Payload flags = turn.flags;
-    status = calls_->StartLeast(options_.name, flags, [self, flags](const Status& outcome) {
-      self->Decide(outcome, flags);
-    });
-  }
-  if (!status.ok()) {
-    Fail(status);
   }
 }
 
-void CollectiveLane::Decide(const Status& status, const Payload& common) {
+void CollectiveLane::Decide(const Status& status, const Payload& shares) {
   if (!status.ok()) {
     Fail(status);
     return;
@@ -103,19 +110,19 @@ void CollectiveLane::Decide(const Status& status, const Payload& common) {
       return;
     }
     asking_ = false;
-    const auto* const flags = static_cast<const uint8_t*>(common.data());
+    const auto* const share = static_cast<const float*>(shares.data());
     for (size_t place = 0; place < gradients_.size(); ++place) {
-      if (flags[place] != 0) {
+      if (share[place] > kAll) {
         const Variable& variable = gradients_[place].variable;
         schedule_.Add(place, variable.elements * SizeOf(variable.type));
-        pushed_[place] = 0;
+        pushed_[place] = 0.0F;
       }
     }
     older_ += newest_;
     newest_ = 0;
     ++window_;
     for (const PieceSchedule::Piece& piece : schedule_.Next()) {
-      turn.sums.push_back(SumOf(piece));
+      turn.push_back(SumOf(piece));
       ++newest_;
     }
     Ask(&turn);

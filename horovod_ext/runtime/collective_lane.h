@@ -18,14 +18,13 @@ namespace trepak {
 
 // A collective needs all ranks, so a rank can't choose what to send by itself: ranks that choose
 // differently would wait for each other for ever. All of them therefore agree, in turns: in a small
-// collective each says which gradients it has pushed, and learns which all have. From that all
-// ranks choose the same window of pieces, first layers first, and start its sums, together with the
-// next turn's small collective: while one window's
-// sums are under way the next window is chosen, but none after it. What is urgent waits for these
-// two at most.
+// sum each says which gradients it has pushed, and learns which all have. From that all ranks
+// choose the same window of pieces, first layers first, and start its sums, together with the next
+// turn's small sum, which Horovod fuses with them. While one window's sums are under way the next
+// window may be chosen, but none after it: what is urgent waits for these two at most.
 //
 // A rank takes part in a turn when it has something to say: a gradient that was pushed and not
-// chosen, or pieces that are left. The others' collective waits for it until then, so that nothing
+// chosen, or pieces that are left. The others' small sum waits for it until then, so that nothing
 // is sent while nothing is to be done.
 //
 // Thread safety: every method may be called from any thread; callbacks run in the collectives'
@@ -70,11 +69,7 @@ class CollectiveLane : public GradientExchange,
   };
 
   // What is to be started when the lock is not held.
-  struct Turn {
-    bool asks = false;
-    Payload flags;
-    std::vector<CollectiveCalls::Sum> sums;
-  };
+  using Turn = std::vector<CollectiveCalls::Sum>;
 
   // Requires mutex_. Null, with `status`, if there is no such variable, or the lane has failed.
   Gradient* Find(uint32_t key, Status* status);
@@ -82,7 +77,7 @@ class CollectiveLane : public GradientExchange,
   // Requires mutex_. Takes part in the next turn, if this rank has something to say.
   void Ask(Turn* turn);
   void Start(Turn turn);
-  void Decide(const Status& status, const Payload& common);
+  void Decide(const Status& status, const Payload& shares);
   CollectiveCalls::Sum SumOf(const PieceSchedule::Piece& piece);
   void Finish(const Status& status, const PieceSchedule::Piece& piece, uint64_t window);
 
@@ -94,7 +89,7 @@ class CollectiveLane : public GradientExchange,
   // All guarded by mutex_.
   Status error_;
   std::vector<Gradient> gradients_;
-  std::vector<uint8_t> pushed_;  // by place: 1 if pushed and not chosen
+  std::vector<float> pushed_;  // by place: 1 if pushed and not chosen
   PieceSchedule schedule_;
   bool asking_ = false;  // a turn's collective is under way
   uint64_t window_ = 0;  // the number of the last one

@@ -28,15 +28,7 @@ class FakeCollectives {
    public:
     Rank(FakeCollectives* job, uint32_t rank) : job_(job), rank_(rank) {}
 
-    Status StartSum(Sum sum) override { return job_->Start(rank_, sum.name, {sum}); }
-
-    Status StartLeast(const std::string& name, Payload bytes, Done done) override {
-      Call call;
-      call.sum.input = call.sum.output = std::move(bytes);
-      call.sum.done = std::move(done);
-      call.is_least = true;
-      return job_->Start(rank_, name, std::move(call));
-    }
+    Status StartSum(Sum sum) override { return job_->Start(rank_, std::move(sum)); }
 
    private:
     FakeCollectives* const job_;
@@ -47,7 +39,7 @@ class FakeCollectives {
 
   // Runs one that is ready; false if none is.
   bool Run(std::mt19937* random) {
-    std::map<uint32_t, Call> calls;
+    Calls calls;
     std::string name;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -63,7 +55,7 @@ class FakeCollectives {
       name = ready[(*random)() % ready.size()];
       calls = std::move(started_[name]);
       started_.erase(name);
-      if (!calls.begin()->second.is_least) {
+      if (IsPiece(name)) {
         order_.push_back(name);
       }
     }
@@ -72,7 +64,7 @@ class FakeCollectives {
       Reduce(&calls);
     }
     for (auto& [rank, call] : calls) {
-      call.sum.done(outcome);
+      call.done(outcome);
     }
     return true;
   }
@@ -89,8 +81,8 @@ class FakeCollectives {
     size_t bytes = 0;
     for (const auto& [name, started] : started_) {
       const auto found = started.find(rank);
-      if (found != started.end() && !found->second.is_least) {
-        bytes += found->second.sum.input.size();
+      if (found != started.end() && IsPiece(name)) {
+        bytes += found->second.input.size();
       }
     }
     return bytes;
@@ -104,47 +96,33 @@ class FakeCollectives {
   void Break(const Status& status) { failure_ = status; }
 
  private:
-  struct Call {
-    CollectiveCalls::Sum sum;
-    bool is_least = false;
-  };
+  using Calls = std::map<uint32_t, CollectiveCalls::Sum>;  // by rank
 
-  Status Start(uint32_t rank, const std::string& name, Call call) {
+  static bool IsPiece(const std::string& name) { return name.find('.') != std::string::npos; }
+
+  Status Start(uint32_t rank, CollectiveCalls::Sum sum) {
     std::lock_guard<std::mutex> lock(mutex_);
-    EXPECT_TRUE(started_[name].emplace(rank, std::move(call)).second) << name << " twice at once";
+    const std::string name = sum.name;
+    EXPECT_TRUE(started_[name].emplace(rank, std::move(sum)).second) << name << " twice at once";
     return OkStatus();
   }
 
-  void Reduce(std::map<uint32_t, Call>* calls) const {
-    const Call& first = calls->begin()->second;
-    if (first.is_least) {
-      for (size_t i = 0; i < first.sum.input.size(); ++i) {
-        uint8_t least = 255;
-        for (auto& [rank, call] : *calls) {
-          least = std::min(least, static_cast<const uint8_t*>(call.sum.input.data())[i]);
-        }
-        for (auto& [rank, call] : *calls) {
-          static_cast<uint8_t*>(call.sum.output.mutable_data())[i] = least;
-        }
-      }
-      return;
-    }
-    for (size_t i = 0; i < first.sum.input.size() / sizeof(float); ++i) {
+  void Reduce(Calls* calls) const {
+    for (size_t i = 0; i < calls->begin()->second.input.size() / sizeof(float); ++i) {
       float total = 0;
       for (auto& [rank, call] : *calls) {
-        total += static_cast<const float*>(call.sum.input.data())[i];
+        total += static_cast<const float*>(call.input.data())[i];
       }
       for (auto& [rank, call] : *calls) {
-        const auto mean = call.sum.average ? total / static_cast<float>(ranks_) : total;
-        static_cast<float*>(call.sum.output.mutable_data())[i] =
-            mean * static_cast<float>(call.sum.factor);
+        const auto mean = call.average ? total / static_cast<float>(ranks_) : total;
+        static_cast<float*>(call.output.mutable_data())[i] = mean * static_cast<float>(call.factor);
       }
     }
   }
 
   const uint32_t ranks_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::map<uint32_t, Call>> started_;
+  std::map<std::string, Calls> started_;
   std::vector<std::string> order_;
   Status failure_;
 };

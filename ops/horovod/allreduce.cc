@@ -31,24 +31,21 @@ hvd::DataType TypeOf(ElementType type) {
 // A payload as Horovod wants to see it.
 class PayloadTensor : public hvd::Tensor {
  public:
-  PayloadTensor(hvd::DataType type, size_t elements, Payload payload)
-      : type_(type), elements_(static_cast<int64_t>(elements)), payload_(std::move(payload)) {}
-  PayloadTensor(ElementType type, Payload payload)
-      : PayloadTensor(TypeOf(type), payload.size() / SizeOf(type), payload) {}
+  PayloadTensor(ElementType type, Payload payload) : type_(type), payload_(std::move(payload)) {}
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wignored-qualifiers"
-  const hvd::DataType dtype() const override { return type_; }
+  const hvd::DataType dtype() const override { return TypeOf(type_); }
 #pragma GCC diagnostic pop
   const hvd::TensorShape shape() const override {
-    return hvd::TensorShape(std::vector<int64_t>{elements_});
+    return hvd::TensorShape(
+        std::vector<int64_t>{static_cast<int64_t>(payload_.size() / SizeOf(type_))});
   }
   const void* data() const override { return payload_.data(); }
   int64_t size() const override { return static_cast<int64_t>(payload_.size()); }
 
  private:
-  const hvd::DataType type_;
-  const int64_t elements_;
+  const ElementType type_;
   const Payload payload_;
 };
 
@@ -155,28 +152,15 @@ class HorovodCalls : public CollectiveCalls {
   Status StartSum(Sum sum) override {
     const auto input = std::make_shared<PayloadTensor>(sum.type, std::move(sum.input));
     const auto output = std::make_shared<PayloadTensor>(sum.type, std::move(sum.output));
-    const auto op = sum.average ? hvd::ReduceOp::AVERAGE : hvd::ReduceOp::SUM;
-    return Start(sum.name, input, output, op, sum.factor, std::move(sum.done));
-  }
-
-  Status StartLeast(const std::string& name, Payload bytes, Done done) override {
-    const size_t size = bytes.size();
-    const auto tensor = std::make_shared<PayloadTensor>(hvd::HOROVOD_UINT8, size, std::move(bytes));
-    return Start(name, tensor, tensor, hvd::ReduceOp::MIN, 1.0, std::move(done));
+    return FromHorovod(hvd::EnqueueTensorAllreduce(
+        context_, input, output, hvd::ReadyEventList(), sum.name, CPU_DEVICE_ID,
+        [input, output, done = std::move(sum.done)](const hvd::Status& outcome) {
+          done(FromHorovod(outcome));
+        },
+        sum.average ? hvd::ReduceOp::AVERAGE : hvd::ReduceOp::SUM, 1.0, sum.factor));
   }
 
  private:
-  Status Start(const std::string& name, const std::shared_ptr<PayloadTensor>& input,
-               const std::shared_ptr<PayloadTensor>& output, hvd::ReduceOp op, double factor,
-               Done done) {
-    return FromHorovod(hvd::EnqueueTensorAllreduce(
-        context_, input, output, hvd::ReadyEventList(), name, CPU_DEVICE_ID,
-        [input, output, done = std::move(done)](const hvd::Status& outcome) {
-          done(FromHorovod(outcome));
-        },
-        op, 1.0, factor));
-  }
-
   const std::shared_ptr<hvd::OpContext> context_;
 };
 
