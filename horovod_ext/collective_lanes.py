@@ -13,8 +13,8 @@ from trepak.horovod_ext.transport import Transport
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import collective_lane, gradient_exchange
 
-PIECE_BYTES = 4 << 20  # see docs/results/bsp.md
-WINDOW_BYTES = 8 << 20
+PIECE_BYTES = 8 << 20
+WINDOW_BYTES = 16 << 20
 
 _generation = 0  # of lanes: they end with Horovod
 _any_open = False
