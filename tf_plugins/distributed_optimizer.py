@@ -11,20 +11,20 @@ import tensorflow as tf
 from trepak.horovod_ext.reduce_options import ReduceOptions
 from trepak.horovod_ext.variables import key, outside_graph
 from trepak.tf_plugins.bsp import BSP
+from trepak.tf_plugins.counted_passes import CountedPasses
 from trepak.tf_plugins.distributed_models import is_distributed
 from trepak.tf_plugins.distribution import Distribution
 from trepak.tf_plugins.optimizer_facts import distribution_facts
 from trepak.tf_plugins.sync import SyncModel
 
 
-class DistributedMixin:
+class DistributedMixin(CountedPasses):
     """Overrides `apply`, which `fit`, `train_on_batch` and custom loops all end in.
 
     Mixed in front of an optimizer's own class. Reducing there, once per real step, puts clipping,
     weight decay, EMA and constraints after the reduction, where they act alike on all ranks.
     """
 
-    _trepak: Distribution
     _accumulating: Any = None  # variables of the Keras accumulation step being traced
 
     @tf.autograph.experimental.do_not_convert  # may be called from a user's tf.function
@@ -39,12 +39,14 @@ class DistributedMixin:
         computed, self._trepak.computed = self._trepak.computed, None
         if computed == _here(variables):
             self._apply_plainly(grads, variables)
-        elif self._trepak.accumulator is not None:
-            self._trepak.accumulator.step(
-                grads,
-                variables,
-                lambda sums: self._reduce_and_apply(sums, variables),
-                self._skip_step,
+        elif (accumulator := self._trepak.accumulator) is not None:
+
+            def apply_sums(sums: list[Any]) -> None:
+                self._count_passes(accumulator.passes - 1)  # applying counts the last one
+                self._reduce_and_apply(sums, variables)
+
+            accumulator.step(
+                grads, variables, apply_sums, lambda: self._count_passes(accumulator.counter)
             )
         else:
             self._reduce_and_apply(grads, variables)
@@ -106,10 +108,6 @@ class DistributedMixin:
     def _keras_accumulates(self) -> bool:
         return bool(getattr(self, "gradient_accumulation_steps", None))
 
-    def _skip_step(self) -> None:
-        if self._trepak.pace is None:  # else what has been applied is counted
-            self._iterations.assign_add(1)  # type: ignore[attr-defined]
-
     # With `gradient_accumulation_steps`, Keras sums gradients inside apply() and clips the mean in
     # the pass that ends a step, and only there: that is where the one reduction belongs.
 
@@ -124,32 +122,6 @@ class DistributedMixin:
         if self._accumulating is not None:
             grads = self._trepak.combine(grads, self._accumulating)
         return super()._clip_gradients(grads)  # type: ignore[misc]
-
-    @property
-    def iterations(self) -> Any:
-        """The passes applied so far, as in Horovod; inside a real step, the steps before it.
-
-        Adam's bias correction and the like depend on the latter: n summed passes are one step.
-        """
-        if self._trepak.iterations is not None:
-            return self._trepak.iterations
-        passes = super().iterations  # type: ignore[misc]
-        accumulator = self._trepak.accumulator
-        if self._trepak.pace is None and accumulator is not None and accumulator.ending_step:
-            return keras.ops.floor_divide(passes, accumulator.passes)
-        return passes
-
-    def _get_current_learning_rate(self) -> Any:
-        """The rate of what is applied; a schedule counts real steps, not the passes of each."""
-        if self._trepak.learning_rate is not None:
-            return self._trepak.learning_rate
-        schedule = self._learning_rate  # type: ignore[attr-defined]
-        accumulator = self._trepak.accumulator
-        counts = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
-        if counts and accumulator is not None and self._trepak.pace is None:
-            passes = self._iterations  # type: ignore[attr-defined]
-            return schedule(keras.ops.floor_divide(passes, accumulator.passes))
-        return super()._get_current_learning_rate()  # type: ignore[misc]
 
     @tf.autograph.experimental.do_not_convert
     def compute_gradients(

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from trepak.horovod_ext import basics, exchange
-from trepak.tf_plugins.distributed_models import paces
+from trepak.tf_plugins.distributed_models import paces, process_set_of
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -27,6 +27,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         staircase: bool = True,
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
+        process_set: basics.ProcessSet | None = None,
     ) -> None:
         """Makes the callback.
 
@@ -40,6 +41,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 (section 3 of "Accurate, Large Minibatch SGD"). Not in each batch where ranks go
                 at their own pace, as with `sync=RNA()`.
             steps_per_epoch: batches per epoch, where Keras does not know them.
+            process_set: the ranks that train together, which all have the callback; by default
+                those of the model's optimizer. Other ranks go by their own batches.
 
         Raises:
             ValueError: `initial_lr` is None.
@@ -54,6 +57,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = self._given_steps = steps_per_epoch
         self.current_epoch = 0
+        self._process_set = process_set
+        self._set = process_set or basics.global_process_set
         if callable(multiplier):
             self.multiplier = multiplier
         else:
@@ -67,6 +72,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             ValueError: it is needed and unknown.
             TypeError: the optimizer's learning rate is a schedule, or one of several.
         """
+        self._set = self._process_set or process_set_of(self.model)
         optimizer = self._optimizer()
         if isinstance(optimizer, keras.optimizers.MultiOptimizer):
             raise TypeError(
@@ -79,15 +85,21 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 "give the optimizer a number, or leave the callback out."
             )
         if not self.staircase:
-            # The fewest of all ranks: that many are run, and all ranks must set the same rates.
-            mine = self._given_steps or self.params.get("steps")
-            everyone = exchange.gather(mine, "steps per epoch of the learning rate")
-            if None in everyone:
-                raise ValueError(
-                    f"{type(self).__name__} does not know the number of batches per epoch on rank "
-                    f"{everyone.index(None)}; pass steps_per_epoch."
-                )
-            self.steps_per_epoch = min(everyone)
+            self.steps_per_epoch = self._fewest_steps()
+
+    def _fewest_steps(self) -> int:
+        """Returns the fewest of all ranks: so many are run, and all must set the same rates."""
+        mine = self._given_steps or self.params.get("steps")
+        ranks, everyone = [basics.rank()], [mine]
+        if self._set.included():
+            ranks = list(self._set.ranks)
+            everyone = exchange.gather(mine, "steps per epoch of the learning rate", self._set)
+        if None in everyone:
+            raise ValueError(
+                f"{type(self).__name__} does not know the number of batches per epoch on rank "
+                f"{ranks[everyone.index(None)]}; pass steps_per_epoch."
+            )
+        return int(min(everyone))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Sets the rate of the epoch, with `staircase`."""
@@ -150,6 +162,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
         verbose: int = 0,
+        process_set: basics.ProcessSet | None = None,
     ) -> None:
         """Makes the callback.
 
@@ -158,14 +171,16 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             warmup_epochs: epochs that the warm-up lasts.
             momentum_correction: see `LearningRateScheduleCallback`.
             steps_per_epoch: batches per epoch, where Keras does not know them.
-            verbose: 1 prints a line on rank 0 when the warm-up is over.
+            verbose: 1 prints a line on the first rank when the warm-up is over.
+            process_set: see `LearningRateScheduleCallback`; its size is the one that counts. For a
+                rank outside of it there is nothing to warm up.
         """
 
         def multiplier(epoch: float) -> float:
             # A batch earlier, so that the rate at an epoch's end is a round number.
             assert self.steps_per_epoch is not None
             epoch += 1.0 / self.steps_per_epoch
-            size = basics.size()
+            size = self._set.size() if self._set.included() else 1
             return (epoch * (size - 1) / warmup_epochs + 1) / size
 
         super().__init__(
@@ -175,12 +190,14 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             staircase=False,
             momentum_correction=momentum_correction,
             steps_per_epoch=steps_per_epoch,
+            process_set=process_set,
         )
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Logs the learning rate, and says when the warm-up is over."""
         super().on_epoch_end(epoch, logs)
-        if self.verbose and epoch == (self.end_epoch or 0) - 1 and basics.rank() == 0:
+        speaks = self._set.included() and basics.rank() == self._set.ranks[0]
+        if self.verbose and speaks and epoch == (self.end_epoch or 0) - 1:
             rate = float(self._optimizer().learning_rate)
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")

@@ -67,8 +67,13 @@ class DistributedLossScaleMixin(DistributedMixin):
         _share(optimizer, optimizer._trepak)
         return optimizer
 
-    def _skip_step(self) -> None:
-        self.inner_optimizer._iterations.assign_add(1)  # type: ignore[attr-defined]
+    def _counter(self) -> Any:
+        return self.inner_optimizer._iterations  # type: ignore[attr-defined]
+
+    def _stateful_handle_non_finite_grads(self) -> None:
+        """Skips the step: its passes have led to none, so they don't count."""
+        super()._stateful_handle_non_finite_grads()  # type: ignore[misc]
+        self._count_passes(0)
 
 
 def distribute(optimizer: Any, distribution: Distribution) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.distributed_models import flush, process_set_of
@@ -52,7 +55,6 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._shown: dict[str, Any] = {}
         self._said: set[str] = set()
         self._readings: collections.deque[Reading] = collections.deque(maxlen=8)
-        self._stand_ins: dict[str, Any] = {}
 
     def set_model(self, model: Any) -> None:
         """Notes the model; Keras calls it when `fit` or `evaluate` begins."""
@@ -67,7 +69,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         self._in_fit = True
         self._readings.clear()
         if self._takes_part():
-            self._stand_in(_READS, self._note)
+            self._stand_in(self._note)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Replaces the logs; a collective call."""
@@ -101,17 +103,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             return
         self._withdraw()
         flush(self.model)
-        self._stand_in(_READS, self._replace)
-        resets = 0
-
-        def reset(plain: Callable[[], None]) -> None:
-            nonlocal resets
-            resets += 1
-            if resets > 1:  # the evaluation has failed, and another one or a fit begins
-                self._withdraw()
-            plain()
-
-        self._stand_in("reset_metrics", reset)
+        self._stand_in(self._replace)
 
     def _takes_part(self) -> bool:
         process_set = self._set()
@@ -134,19 +126,58 @@ class MetricAverageCallback(keras.callbacks.Callback):
         found = over_ranks(self.model, {"test": section}, self._set(), self._said)["test"]
         return {**_unfolded(results), **found}
 
-    # The model's own attributes shadow the methods of its class, for as long as they are needed.
+    # The model's own attribute shadows the method of its class, for as long as it is needed.
 
-    def _stand_in(self, name: str, function: Callable[..., Any]) -> None:
-        plain = getattr(self.model, name)
-        self._stand_ins[name] = self.model.__dict__.get(name)
-        self.model.__dict__[name] = lambda *args: function(plain, *args)
+    def _stand_in(self, function: Callable[..., Any]) -> None:
+        self._withdraw()
+        own = self.model.__dict__  # Keras would track what is set as an attribute
+        plain, before = getattr(self.model, _READS), own.get(_READS)
+        own[_READS] = _StandIn(self, function, plain, before)
 
     def _withdraw(self) -> None:
-        for name, before in self._stand_ins.items():
-            self.model.__dict__.pop(name, None)
-            if before is not None:
-                self.model.__dict__[name] = before
-        self._stand_ins.clear()
+        """Takes away what this callback has put in the method's place, if it is on top."""
+        there = None if self.model is None else vars(self.model).get(_READS)
+        if isinstance(there, _StandIn) and there.callback is self:
+            _put_back(self.model, there.before)
+
+
+@dataclass(frozen=True)
+class _StandIn:
+    """What stands in for a model's method."""
+
+    callback: MetricAverageCallback
+    function: Callable[..., Any]
+    plain: Callable[..., Any]  # what it stands in for
+    before: Any  # the attribute of the model that it has taken the place of
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(self.plain, *args)
+
+
+def _put_back(model: Any, before: Any) -> None:
+    if before is None:
+        model.__dict__.pop(_READS, None)
+    else:
+        model.__dict__[_READS] = before
+
+
+def _restoring(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Has `fit` or `evaluate` leave a model's method as it was, also where an exception ends it."""
+
+    @functools.wraps(plain)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = vars(self).get(_READS)
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            _put_back(self, before)
+
+    return call
+
+
+# Python looks `model.fit` up before it makes the callbacks that are passed to it: not when one is.
+TensorFlowTrainer.fit = _restoring(TensorFlowTrainer.fit)
+TensorFlowTrainer.evaluate = _restoring(TensorFlowTrainer.evaluate)
 
 
 def _closest(readings: list[Reading], entries: dict[str, np.ndarray]) -> Reading:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import types
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -126,7 +128,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key not in _CONFIGS_OWN:
-                yield from _flat(f"{name}.{key}", inner)
+                yield from _flat(f"{name}.{_key(key)}", inner)
     else:
         yield name, _jsonable(value)
 
@@ -138,9 +140,10 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, bool | int | float | str | None):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(inner) for key, inner in value.items()}
+        return {_key(key): _jsonable(inner) for key, inner in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(map(str, value))
+        # Its order is each process's own: strings hash otherwise in each.
+        return sorted((_jsonable(one) for one in value), key=_text)
     if isinstance(value, list | tuple):
         return [_jsonable(one) for one in value]
     if isinstance(value, np.generic):
@@ -149,11 +152,26 @@ def _jsonable(value: Any) -> Any:
         array = np.asarray(value)
         few = array.size <= 16 and array.dtype.kind in "biuf"
         return array.tolist() if few else hashlib.sha256(array.tobytes()).hexdigest()
-    code = getattr(value, "__code__", None)
-    if code is not None:
-        constants = [one for one in code.co_consts if not hasattr(one, "co_code")]
-        told = hashlib.sha256(code.co_code + repr(constants).encode()).hexdigest()[:16]
-        return f"{value.__qualname__} {told}"
+    code = value if isinstance(value, types.CodeType) else getattr(value, "__code__", None)
+    if isinstance(code, types.CodeType):
+        constants = _text([_constant(one) for one in code.co_consts])
+        told = hashlib.sha256(code.co_code + constants.encode()).hexdigest()[:16]
+        return f"{getattr(value, '__qualname__', code.co_name)} {told}"
+    if isinstance(value, bytes | complex | range | slice):
+        return repr(value)
     if isinstance(value, type):
         return value.__qualname__
     return type(value).__qualname__
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else _text(_jsonable(key))
+
+
+def _constant(value: Any) -> Any:
+    """Returns a constant of a function's code, JSON-able; told apart by its class, too."""
+    return [type(value).__name__, _jsonable(value)]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

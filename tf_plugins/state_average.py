@@ -18,11 +18,12 @@ def average_state(
     process_set: basics.ProcessSet = basics.global_process_set,
     local_variables: Iterable[Any] = (),
 ) -> list[str]:
-    """Averages a model's non-trainable floating-point weights over the ranks.
+    """Averages what a model has of floating-point state that no gradient changes.
 
-    A collective call. Random seeds are never touched, nor are integers; weights that are equal on
-    all ranks already (a frozen layer's) keep their very bits. Moving averages are linear in the
-    batches seen, so averaging now and then equals averaging in every step.
+    A collective call. Random seeds are never touched, nor are integers, nor the weights of frozen
+    layers, which must not differ; state that is equal on all ranks keeps its very bits. Moving
+    averages are linear in the batches seen, so averaging now and then equals averaging in every
+    step.
 
     Args:
         model: a built Keras model.
@@ -38,8 +39,7 @@ def average_state(
     if process_set.size() == 1 or not process_set.included():
         return []
     local = {key(variable) for variable in local_variables}
-    floating = [v for v in model.non_trainable_weights if tf.as_dtype(v.dtype).is_floating]
-    weights = [v for v in floating if key(v) not in local]
+    weights = [v for v in _state_of(model) if key(v) not in local]
     prints = exchange.gather(
         [zlib.crc32(np.asarray(w).tobytes()) for w in weights],
         "fingerprints of non-trainable weights",
@@ -55,6 +55,17 @@ def average_state(
     for weight, value in zip(different, averaged, strict=True):
         weight.assign(tf.cast(value, weight.dtype))
     return [weight.path for weight in different]
+
+
+def _state_of(model: Any) -> list[Any]:
+    """Returns the state, without weights that are frozen: one that differs is no mean's business.
+
+    `compare_ranks` counts those among the weights, and finds them.
+    """
+    layers = [model, *model._flatten_layers(include_self=False)]
+    frozen = {id(v) for layer in layers for v in layer._trainable_variables}  # could be trained
+    state = [v for v in model.non_trainable_weights if id(v) not in frozen]
+    return [v for v in state if tf.as_dtype(v.dtype).is_floating]
 
 
 def _precise(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import keras
@@ -179,23 +178,6 @@ def what_evaluate_returns_and_shows() -> Any:
     model.evaluate(x, y, 4, verbose=0, callbacks=[average()])
     for before, after in zip(states, (*auc.variables, *f1.variables), strict=True):
         np.testing.assert_array_equal(before, after)  # this rank's own, however often it is asked
-
-
-@case
-def an_evaluation_that_fails_leaves_nothing_behind() -> Any:
-    model = identity(["mae"])
-    x, y, _ = samples("numbers", hvd.rank())
-
-    def fails(batch: int, logs: Any) -> None:
-        raise InterruptedError
-
-    failing = keras.callbacks.LambdaCallback()
-    failing.on_test_batch_end = fails
-    with contextlib.suppress(InterruptedError):
-        model.evaluate(x, y, verbose=0, callbacks=[average(), failing])
-    if hvd.rank() == 0:  # alone: an exchange would not be answered
-        model.evaluate(x, y, verbose=0)
-        assert not {"_get_metrics_result_or_logs", "reset_metrics"} & set(vars(model))
 
 
 @case
