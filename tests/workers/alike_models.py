@@ -195,7 +195,7 @@ def options_of_the_model_that_differ() -> Any:
     model = network(hvd.DistributedOptimizer(SGD(0.1)))
     last = hvd.size() - 1
     own = Broadcast(on_first(0, last))
-    words = ("root_rank", f"is {last} on rank 1", "0 on rank 0")
+    words = ("root_rank", f"is {last} on rank", "0 on rank 0")
     fails(ValueError, lambda: train(model, own, broadcast=False), *words)
     if hvd.rank() > 0:
         model.optimizer.register_local_var(model.layers[0].kernel)
@@ -293,6 +293,8 @@ def quantized_weights_that_differ() -> Any:
 @case
 def half_sums_that_differ() -> Any:
     """After join() or an exception, the next fit begins with empty sums, on all ranks."""
+    if hvd.size() == 1:
+        return  # nobody to agree with
     x, y = some_data(16, 0)
     options = {"batch_size": 8, "verbose": 0, "shuffle": False, "callbacks": [Broadcast(0)]}
     weights = []
