@@ -164,7 +164,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         optimizers = optimizers_of(self.model)
         if self._set.size() > 1 and optimizers and not any(map(is_distributed, optimizers)):
             warnings.warn(
-                "the model's optimizer is not distributed: every rank trains for itself. Wrap it: "
+                "the model's optimizer is not distributed: unless its train_step reduces gradients "
+                "(hvd.DistributedGradientTape), every rank trains for itself. Wrap it: "
                 "model.compile(optimizer=hvd.DistributedOptimizer(optimizer), …).",
                 stacklevel=2,
             )
