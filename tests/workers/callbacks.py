@@ -131,10 +131,10 @@ def sets_that_differ_are_told() -> Any:
         lambda: max(0.1 if one in {"a", "bb", "cc"} else 0.2 for one in WORDS),
     ]
     for pair in (others, nested):
-        fails(ValueError, lambda p=pair: trained(SGD(on_first(*p))), "learning_rate", "rank 1")
+        fails(ValueError, lambda p=pair: trained(SGD(on_first(*p))), "learning_rate", "on rank 0")
     optimizer = Configured(0.1)
     optimizer.settings = {"of": [on_first({"a", "b"}, {"a", "c"})]}
-    fails(ValueError, lambda: trained(optimizer), "settings.of", "rank 1")
+    fails(ValueError, lambda: trained(optimizer), "settings.of", "on rank 0")
 
 
 def rates_of(optimizer: Any, batches: int, *callbacks: Any) -> list[float]:
@@ -226,7 +226,7 @@ def what_fails_leaves_nothing_behind() -> Any:
             failing = keras.callbacks.LambdaCallback()
             setattr(failing, name, raise_interrupt)
             with contextlib.suppress(InterruptedError):
-                run(x, y, verbose=0, callbacks=[callback, failing])
+                run(x, y, len(x), verbose=0, callbacks=[callback, failing])
                 raise AssertionError("nothing has failed")
             assert "_get_metrics_result_or_logs" not in vars(model), name
     if hvd.rank() == 0:  # alone: an exchange would not be answered
