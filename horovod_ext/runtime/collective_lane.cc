@@ -26,17 +26,16 @@ CollectiveLane::CollectiveLane(Options options, const std::vector<Variable>& var
   }
 }
 
-CollectiveLane::Gradient* CollectiveLane::Find(uint32_t key, Status* status) {
-  *status = error_;
+GradientRound* CollectiveLane::FindRound(uint32_t key) {
   const auto found = places_.find(key);
-  if (status->ok() && found == places_.end()) {
-    *status = NotFoundError(options_.me + ": there is no variable " + std::to_string(key));
-  }
-  return status->ok() ? &gradients_[found->second] : nullptr;
+  return found == places_.end() ? nullptr : &gradients_[found->second].last;
 }
 
-std::string CollectiveLane::Whose(const Gradient& gradient) const {
-  return options_.me + ": " + gradient.variable.name;
+std::string CollectiveLane::Whose(uint32_t key) const {
+  const auto found = places_.find(key);
+  return options_.me + ": " +
+         (found == places_.end() ? "variable " + std::to_string(key)
+                                 : gradients_[found->second].variable.name);
 }
 
 Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, double factor,
@@ -44,24 +43,25 @@ Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, do
   Turn turn;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    Status status;
-    Gradient* const gradient = Find(key, &status);
-    if (gradient == nullptr) {
-      return status;
+    TREPAK_RETURN_IF_ERROR(error_);
+    const auto found = places_.find(key);
+    if (found == places_.end()) {
+      return NotFoundError(Whose(key) + " is not known");
     }
-    const Variable& variable = gradient->variable;
+    Gradient& gradient = gradients_[found->second];
+    const Variable& variable = gradient.variable;
     const size_t bytes = variable.elements * SizeOf(variable.type);
     if (values.size() != bytes) {
       return InvalidArgumentError(options_.me + " pushed " + std::to_string(values.size()) +
                                   " bytes for " + variable.name + ", which has " +
                                   std::to_string(variable.elements) + " elements");
     }
-    TREPAK_RETURN_IF_ERROR(gradient->last.CheckDelivered(Whose(*gradient)));
-    gradient->last.Begin(schedule_.PiecesOf(bytes), bytes);
-    gradient->values = std::move(values);
-    gradient->factor = factor;
-    gradient->average = average;
-    pushed_[places_[key]] = bytes > 0 ? 1.0F : 0.0F;
+    TREPAK_RETURN_IF_ERROR(gradient.last.CheckDelivered(Whose(key)));
+    gradient.last.Begin(schedule_.PiecesOf(bytes), bytes);
+    gradient.values = std::move(values);
+    gradient.factor = factor;
+    gradient.average = average;
+    pushed_[found->second] = bytes > 0 ? 1.0F : 0.0F;
     Ask(&turn);
   }
   Start(std::move(turn));
@@ -171,62 +171,6 @@ void CollectiveLane::Finish(const Status& status, const PieceSchedule::Piece& pi
   }
   Start(std::move(turn));  // first: what it delivers to may compute
   delivery.Run();
-}
-
-void CollectiveLane::Deliver(uint32_t key, Callback callback) {
-  GradientRound::Delivery delivery;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Status status;
-    Gradient* const gradient = Find(key, &status);
-    if (gradient == nullptr) {
-      delivery = {std::move(callback), status, {}};
-    } else {
-      delivery = gradient->last.Deliver(std::move(callback), Whose(*gradient));
-    }
-  }
-  delivery.Run();
-}
-
-void CollectiveLane::CancelDeliver(uint32_t key) {
-  GradientRound::Delivery delivery;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = places_.find(key);
-    if (found != places_.end()) {
-      delivery.callback = gradients_[found->second].last.Abandon();
-    }
-  }
-  delivery.status = CancelledError(options_.me + ": waiting for a gradient was cancelled");
-  delivery.Run();
-}
-
-Status CollectiveLane::CommitStep(const std::vector<uint32_t>& keys) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const uint32_t key : keys) {
-    Status status;
-    Gradient* const gradient = Find(key, &status);
-    if (gradient == nullptr) {
-      return status;
-    }
-    gradient->last.Commit();
-  }
-  return OkStatus();
-}
-
-Status CollectiveLane::Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  pending->clear();
-  for (const uint32_t key : keys) {
-    Status status;
-    const Gradient* const gradient = Find(key, &status);
-    if (gradient == nullptr) {
-      return status;
-    }
-    TREPAK_RETURN_IF_ERROR(gradient->last.CheckCommitted(Whose(*gradient)));
-    pending->push_back(!gradient->last.is_delivered());
-  }
-  return OkStatus();
 }
 
 void CollectiveLane::Fail(const Status& status) {

@@ -51,13 +51,14 @@ class CollectiveLane : public GradientExchange,
 
   Status PushGradient(uint32_t key, Precedence precedence, Payload values, double factor,
                       bool average, bool pull) override;
-  void Deliver(uint32_t key, Callback callback) override;
-  void CancelDeliver(uint32_t key) override;
-  Status CommitStep(const std::vector<uint32_t>& keys) override;
-  Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) override;
 
   // Ends it: what waits gets this error, and so does every later call.
   void Fail(const Status& status);
+
+ protected:
+  Status Usable() const override { return error_; }
+  GradientRound* FindRound(uint32_t key) override;
+  std::string Whose(uint32_t key) const override;
 
  private:
   struct Gradient {
@@ -71,9 +72,6 @@ class CollectiveLane : public GradientExchange,
   // What is to be started when the lock is not held.
   using Turn = std::vector<CollectiveCalls::Sum>;
 
-  // Requires mutex_. Null, with `status`, if there is no such variable, or the lane has failed.
-  Gradient* Find(uint32_t key, Status* status);
-  std::string Whose(const Gradient& gradient) const;  // for messages
   // Requires mutex_. Takes part in the next turn, if this rank has something to say.
   void Ask(Turn* turn);
   void Start(Turn turn);
@@ -85,7 +83,6 @@ class CollectiveLane : public GradientExchange,
   const std::shared_ptr<CollectiveCalls> calls_;
   std::unordered_map<uint32_t, size_t> places_;  // by key, in gradients_
 
-  std::mutex mutex_;
   // All guarded by mutex_.
   Status error_;
   std::vector<Gradient> gradients_;

@@ -4,6 +4,8 @@
 #define TREPAK_HOROVOD_EXT_RUNTIME_GRADIENT_EXCHANGE_H_
 
 #include <cstdint>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "horovod_ext/runtime/gradient_round.h"
@@ -30,17 +32,29 @@ class GradientExchange {
 
   // Hands the result of the round that was pushed last to `callback`, once, when all of it has
   // come.
-  virtual void Deliver(uint32_t key, Callback callback) = 0;
+  void Deliver(uint32_t key, Callback callback);
 
   // Ends the waiting of `Deliver`, whose callback gets an error; the round stays undelivered.
-  virtual void CancelDeliver(uint32_t key) = 0;
+  void CancelDeliver(uint32_t key);
 
   // Says that all that a training step pushes has been pushed.
-  virtual Status CommitStep(const std::vector<uint32_t>& keys) = 0;
+  Status CommitStep(const std::vector<uint32_t>& keys);
 
   // Says of each variable whether a round was pushed and not delivered. Fails if it was pushed by a
   // step that was not committed: applied alone, it would leave the model between two steps.
-  virtual Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) = 0;
+  Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending);
+
+ protected:
+  // All three require mutex_.
+  virtual Status Usable() const = 0;                   // why nothing can travel any more
+  virtual GradientRound* FindRound(uint32_t key) = 0;  // the last one; null: no such variable
+  virtual std::string Whose(uint32_t key) const = 0;   // this rank and the variable, if known
+
+  mutable std::mutex mutex_;
+
+ private:
+  // Requires mutex_. Null, with `status`, if the variable has no round that could be used.
+  GradientRound* UsableRound(uint32_t key, Status* status);
 };
 
 }  // namespace trepak

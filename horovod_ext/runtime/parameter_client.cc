@@ -36,7 +36,7 @@ ParameterClient::Variable* ParameterClient::Find(uint32_t key, Status* status) {
   }
   const auto found = variables_.find(key);
   if (found == variables_.end()) {
-    *status = NotFoundError(Me() + ": there is no variable " + std::to_string(key));
+    *status = NotFoundError(Whose(key) + " is not known");
     return nullptr;
   }
   return &found->second;
@@ -78,7 +78,7 @@ Status ParameterClient::Ask(uint32_t key, Precedence precedence, MessageKind kin
     return FailedPreconditionError(Me() + " asked for " + variable->name +
                                    " twice at once: ask in one thread at a time");
   }
-  TREPAK_RETURN_IF_ERROR(variable->last.CheckDelivered(Me() + ": " + variable->name));
+  TREPAK_RETURN_IF_ERROR(variable->last.CheckDelivered(Whose(key)));
   variable->last.Begin(variable->slices.size(), bytes);
   variable->asked = pull;
   variable->factor = factor;
@@ -122,60 +122,15 @@ Status ParameterClient::SendSlices(uint32_t key, Precedence precedence, const Va
   return OkStatus();
 }
 
-void ParameterClient::Deliver(uint32_t key, Callback callback) {
-  GradientRound::Delivery delivery;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Status status;
-    Variable* const variable = Find(key, &status);
-    if (variable == nullptr) {
-      delivery = {std::move(callback), status, {}};
-    } else {
-      delivery = variable->last.Deliver(std::move(callback), Me() + ": " + variable->name);
-    }
-  }
-  delivery.Run();
+GradientRound* ParameterClient::FindRound(uint32_t key) {
+  const auto found = variables_.find(key);
+  return found == variables_.end() ? nullptr : &found->second.last;
 }
 
-void ParameterClient::CancelDeliver(uint32_t key) {
-  GradientRound::Delivery delivery;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = variables_.find(key);
-    if (found != variables_.end()) {
-      delivery.callback = found->second.last.Abandon();
-    }
-  }
-  delivery.status = CancelledError(Me() + ": waiting for a gradient was cancelled");
-  delivery.Run();
-}
-
-Status ParameterClient::CommitStep(const std::vector<uint32_t>& keys) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const uint32_t key : keys) {
-    Status status;
-    Variable* const variable = Find(key, &status);
-    if (variable == nullptr) {
-      return status;
-    }
-    variable->last.Commit();
-  }
-  return OkStatus();
-}
-
-Status ParameterClient::Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  pending->clear();
-  for (const uint32_t key : keys) {
-    Status status;
-    const Variable* const variable = Find(key, &status);
-    if (variable == nullptr) {
-      return status;
-    }
-    TREPAK_RETURN_IF_ERROR(variable->last.CheckCommitted(Me() + ": " + variable->name));
-    pending->push_back(!variable->last.is_delivered());
-  }
-  return OkStatus();
+std::string ParameterClient::Whose(uint32_t key) const {
+  const auto found = variables_.find(key);
+  return Me() + ": " +
+         (found == variables_.end() ? "variable " + std::to_string(key) : found->second.name);
 }
 
 size_t ParameterClient::slices(uint32_t key) const {

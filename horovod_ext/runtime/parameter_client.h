@@ -56,10 +56,6 @@ class ParameterClient : public Endpoint, public GradientExchange {
     return Push(key, precedence, std::move(values), average ? factor / options().size : factor,
                 pull);
   }
-  void Deliver(uint32_t key, Callback callback) override;
-  void CancelDeliver(uint32_t key) override;
-  Status CommitStep(const std::vector<uint32_t>& keys) override;
-  Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending) override;
 
   // The number of messages that a push of this variable is.
   size_t slices(uint32_t key) const;
@@ -68,6 +64,10 @@ class ParameterClient : public Endpoint, public GradientExchange {
   Status Handle(Message message) override;
   Status Tick(Clock::time_point now) override;
   void Failed(const Status& status) override;
+
+  Status Usable() const override { return error(); }
+  GradientRound* FindRound(uint32_t key) override;
+  std::string Whose(uint32_t key) const override;
 
  private:
   struct Variable {
@@ -90,8 +90,9 @@ class ParameterClient : public Endpoint, public GradientExchange {
   Status SendSlices(uint32_t key, Precedence precedence, const Variable& variable, MessageKind kind,
                     uint8_t flags, const Payload& values);
 
+  using GradientExchange::mutex_;
+
   const PartitionOptions partition_;
-  mutable std::mutex mutex_;
   std::unordered_map<uint32_t, Variable> variables_;  // Guarded by mutex_.
 };
 

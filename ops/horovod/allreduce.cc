@@ -89,13 +89,25 @@ Status FromHorovod(const hvd::Status& status) {
   return status.ok() ? OkStatus() : UnavailableError("Horovod: " + status.reason());
 }
 
+Status Start(const std::shared_ptr<hvd::OpContext>& context, int32_t process_set,
+             CollectiveCalls::Sum sum) {
+  const auto input = std::make_shared<PayloadTensor>(sum.type, std::move(sum.input));
+  const auto output = std::make_shared<PayloadTensor>(sum.type, std::move(sum.output));
+  return FromHorovod(hvd::EnqueueTensorAllreduce(
+      context, input, output, hvd::ReadyEventList(), sum.name, CPU_DEVICE_ID,
+      [input, output, done = std::move(sum.done)](const hvd::Status& outcome) {
+        done(FromHorovod(outcome));
+      },
+      sum.average ? hvd::ReduceOp::AVERAGE : hvd::ReduceOp::SUM, 1.0, sum.factor, process_set));
+}
+
 // One allreduce that somebody waits for; Horovod's callback may come after he has given up.
 class Call {
  public:
-  void Finish(const hvd::Status& status) {
+  void Finish(const Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     done_ = true;
-    status_ = FromHorovod(status);
+    status_ = status;
     changed_.notify_all();
   }
 
@@ -128,14 +140,14 @@ class HorovodReducer : public RoundReducer {
 
   Status Sum(uint64_t, ElementType type, const Payload& buffer,
              const std::function<bool()>& given_up) override {
-    const auto tensor = std::make_shared<PayloadTensor>(type, buffer);
     const auto call = std::make_shared<Call>();
+    CollectiveCalls::Sum sum;
     // The same name for all rounds: they are one after the other, and Horovod knows a name again.
-    const hvd::Status status = hvd::EnqueueTensorAllreduce(
-        context_, tensor, tensor, hvd::ReadyEventList(), name_, CPU_DEVICE_ID,
-        [call, tensor](const hvd::Status& outcome) { call->Finish(outcome); }, hvd::ReduceOp::SUM,
-        1.0, 1.0, process_set_);
-    TREPAK_RETURN_IF_ERROR(FromHorovod(status));
+    sum.name = name_;
+    sum.type = type;
+    sum.input = sum.output = buffer;
+    sum.done = [call](const Status& outcome) { call->Finish(outcome); };
+    TREPAK_RETURN_IF_ERROR(Start(context_, process_set_, std::move(sum)));
     return call->Wait(given_up);
   }
 
@@ -149,16 +161,7 @@ class HorovodCalls : public CollectiveCalls {
  public:
   HorovodCalls() : context_(std::make_shared<HostContext>()) {}
 
-  Status StartSum(Sum sum) override {
-    const auto input = std::make_shared<PayloadTensor>(sum.type, std::move(sum.input));
-    const auto output = std::make_shared<PayloadTensor>(sum.type, std::move(sum.output));
-    return FromHorovod(hvd::EnqueueTensorAllreduce(
-        context_, input, output, hvd::ReadyEventList(), sum.name, CPU_DEVICE_ID,
-        [input, output, done = std::move(sum.done)](const hvd::Status& outcome) {
-          done(FromHorovod(outcome));
-        },
-        sum.average ? hvd::ReduceOp::AVERAGE : hvd::ReduceOp::SUM, 1.0, sum.factor));
-  }
+  Status StartSum(Sum sum) override { return Start(context_, 0, std::move(sum)); }
 
  private:
   const std::shared_ptr<hvd::OpContext> context_;
