@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,12 @@ from trepak.horovod_ext.transport import Transport
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import collective_lane, gradient_exchange
 
+# Smaller windows cost more negotiations, larger ones let urgent pieces wait: the best of 8, 16, 24
+# and 32 MiB for VGG-19 on four hosts at 10 Gbit/s-equivalent.
 PIECE_BYTES = 8 << 20
 WINDOW_BYTES = 16 << 20
 
 _generation = 0  # of lanes: they end with Horovod
-_any_open = False
 
 
 class Collectives(Transport):
@@ -44,8 +46,6 @@ class Collectives(Transport):
 
     def start(self) -> None:
         """Opens the lanes again that ended with Horovod; see `Transport.start`."""
-        basics.before_shutdown(_end)
-        atexit.register(_end)
         if self._generation != _generation:
             self._generation = _generation
             for lane in self._lanes:
@@ -97,15 +97,18 @@ class Collectives(Transport):
             self._new = []
 
     def _open(self, lane: list[tuple[int, str, Any, int]]) -> None:
-        global _any_open
-        _any_open = True
+        _end_with_horovod()
         name, me = f"trepak_lane_{lane[0][0]}", f"rank {basics.rank()}"
         collective_lane.start_lane(name, me, lane, self.piece_bytes, self.window_bytes)
 
 
+@functools.cache
+def _end_with_horovod() -> None:
+    basics.before_shutdown(_end)
+    atexit.register(_end)
+
+
 def _end() -> None:
-    global _generation, _any_open
-    if _any_open:
-        _any_open = False
-        _generation += 1
-        collective_lane.stop_lanes()
+    global _generation
+    _generation += 1
+    collective_lane.stop_lanes()

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 
 from trepak.horovod_ext import basics, exchange
-from trepak.tf_plugins import distributed_tape
 from trepak.tf_plugins.distributed_models import is_distributed, optimizers_of
+from trepak.tf_plugins.distributed_tape import reducers_of_tapes
 
 
 def begin_together(model: Any, process_set: basics.ProcessSet) -> None:
@@ -25,7 +25,7 @@ def begin_together(model: Any, process_set: basics.ProcessSet) -> None:
     optimizers = [one for one in optimizers_of(model) if is_distributed(one)]
     kept = [one._trepak for one in optimizers]
     tapes = [
-        one for one in _reducers_of_tapes() if one.options.process_set.ranks == process_set.ranks
+        one for one in reducers_of_tapes() if one.options.process_set.ranks == process_set.ranks
     ]
     agreed = [model.train_function is None, *(one.agreement() for one in [*kept, *tapes])]
     passes = [0 if one.accumulator is None else one.accumulator.summed() for one in kept]
@@ -39,10 +39,6 @@ def begin_together(model: Any, process_set: basics.ProcessSet) -> None:
         for one in [*kept, *tapes]:
             one.forget()
         model.train_function = None
-
-
-def _reducers_of_tapes() -> list[Any]:
-    return list(distributed_tape._tape_reducers.values())
 
 
 def build_together(model: Any, process_set: basics.ProcessSet) -> bool:

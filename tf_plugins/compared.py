@@ -13,6 +13,7 @@ from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.distributed_models import is_distributed
 from trepak.tf_plugins.distributed_tape import local_to_tapes
 from trepak.tf_plugins.optimizer_facts import facts_of
+from trepak.tf_plugins.state_average import ids_of_weights
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,11 @@ class Compared:
         return Values(unnamed=[v for v in held if isinstance(v, keras.Variable)], cause=cause)
 
     def _weights(self) -> list[Any]:
-        layers = [self.model, *self.model._flatten_layers(include_self=False)]
-        trained = {id(v) for layer in layers for v in layer._trainable_variables}  # or frozen
-        quantized = [layer for layer in layers if getattr(layer, "quantization_mode", None)]
-        trained |= {id(v) for layer in quantized for v in layer._non_trainable_variables}
+        weights = ids_of_weights(self.model)
 
         def is_shared(weight: Any) -> bool:
             floating = tf.as_dtype(weight.dtype).is_floating
-            return id(weight) in trained or (self.averaged and floating)
+            return id(weight) in weights or (self.averaged and floating)
 
         return [weight for weight in self.model.weights if is_shared(weight)]
 

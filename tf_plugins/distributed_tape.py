@@ -132,9 +132,14 @@ def DistributedGradientTape(  # noqa: N802  (Horovod's name)
 _tape_reducers: dict[Any, GradientReducer] = {}
 
 
+def reducers_of_tapes() -> list[GradientReducer]:
+    """Returns the reducers of all tapes of this process."""
+    return list(_tape_reducers.values())
+
+
 def local_to_tapes() -> set[Any]:
     """Returns the keys of the sources whose gradients tapes leave on each rank."""
-    return set().union(*(reducer.local for reducer in _tape_reducers.values()))
+    return set().union(*(reducer.local for reducer in reducers_of_tapes()))
 
 
 def _tape_reducer(options: ReduceOptions, local: Sequence[Any]) -> GradientReducer:

@@ -1,7 +1,8 @@
 """Where trepak changes what Keras does for models with distributed optimizers; others see nothing.
 
 `fit` gets a callback that compares the ranks, an epoch that was ended early leaves its data ready
-for the next one, and `jit_compile="auto"` means False.
+for the next one, `jit_compile="auto"` means False, and what a callback has put in a method's place
+goes when `fit` or `evaluate` ends.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trepak.tf_plugins.lockstep import out_of_lockstep
 from trepak.tf_plugins.tracing import reject_replicas
 from trepak.tf_plugins.turns import one_at_a_time
 
+READS = "_get_metrics_result_or_logs"  # where Keras reads results, once per epoch and evaluation
 _AUTO = "_trepak_auto_jit_compile"
 
 
@@ -31,7 +33,8 @@ def install() -> None:
     """Puts the changes in place, once; call it where something distributed is made."""
     Trainer.compile = _compiling(Trainer.compile)
     TensorFlowTrainer.make_train_function = _making(TensorFlowTrainer.make_train_function)
-    TensorFlowTrainer.fit = _fitting(TensorFlowTrainer.fit)
+    TensorFlowTrainer.fit = _restoring(_fitting(TensorFlowTrainer.fit))
+    TensorFlowTrainer.evaluate = _restoring(TensorFlowTrainer.evaluate)
     EpochIterator.__iter__ = _beginning(EpochIterator.__iter__)
 
 
@@ -82,6 +85,28 @@ def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
             return plain(*bound.args, **bound.kwargs)
 
     return fit
+
+
+def _restoring(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Has `fit` or `evaluate` leave where results are read as it was, also after an exception."""
+
+    @functools.wraps(plain)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = vars(self).get(READS)
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            put_back(self, before)
+
+    return call
+
+
+def put_back(model: Any, before: Any) -> None:
+    """Gives a model back what stood for its reading of results; None: the method of its class."""
+    if before is None:
+        model.__dict__.pop(READS, None)
+    else:
+        model.__dict__[READS] = before
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,18 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from trepak.horovod_ext import basics
+from trepak.tf_plugins import keras_hooks
 from trepak.tf_plugins.distributed_models import flush, process_set_of
+from trepak.tf_plugins.keras_hooks import READS, put_back
 from trepak.tf_plugins.metric_logs import over_ranks
 from trepak.tf_plugins.metric_readings import Reading, flat, in_float64, read
 
-_READS = "_get_metrics_result_or_logs"  # where Keras reads results, once per epoch and evaluation
 _VALIDATION = "val_"
+
+# Python looks `model.fit` up before it makes the callbacks that are passed to it.
+keras_hooks.install()
 
 
 class MetricAverageCallback(keras.callbacks.Callback):
@@ -131,14 +133,14 @@ class MetricAverageCallback(keras.callbacks.Callback):
     def _stand_in(self, function: Callable[..., Any]) -> None:
         self._withdraw()
         own = self.model.__dict__  # Keras would track what is set as an attribute
-        plain, before = getattr(self.model, _READS), own.get(_READS)
-        own[_READS] = _StandIn(self, function, plain, before)
+        plain, before = getattr(self.model, READS), own.get(READS)
+        own[READS] = _StandIn(self, function, plain, before)
 
     def _withdraw(self) -> None:
         """Takes away what this callback has put in the method's place, if it is on top."""
-        there = None if self.model is None else vars(self.model).get(_READS)
+        there = None if self.model is None else vars(self.model).get(READS)
         if isinstance(there, _StandIn) and there.callback is self:
-            _put_back(self.model, there.before)
+            put_back(self.model, there.before)
 
 
 @dataclass(frozen=True)
@@ -152,32 +154,6 @@ class _StandIn:
 
     def __call__(self, *args: Any) -> Any:
         return self.function(self.plain, *args)
-
-
-def _put_back(model: Any, before: Any) -> None:
-    if before is None:
-        model.__dict__.pop(_READS, None)
-    else:
-        model.__dict__[_READS] = before
-
-
-def _restoring(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Has `fit` or `evaluate` leave a model's method as it was, also where an exception ends it."""
-
-    @functools.wraps(plain)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = vars(self).get(_READS)
-        try:
-            return plain(self, *args, **kwargs)
-        finally:
-            _put_back(self, before)
-
-    return call
-
-
-# Python looks `model.fit` up before it makes the callbacks that are passed to it: not when one is.
-TensorFlowTrainer.fit = _restoring(TensorFlowTrainer.fit)
-TensorFlowTrainer.evaluate = _restoring(TensorFlowTrainer.evaluate)
 
 
 def _closest(readings: list[Reading], entries: dict[str, np.ndarray]) -> Reading:

@@ -57,14 +57,20 @@ def average_state(
     return [weight.path for weight in different]
 
 
-def _state_of(model: Any) -> list[Any]:
-    """Returns the state, without weights that are frozen: one that differs is no mean's business.
+def ids_of_weights(model: Any) -> set[int]:
+    """Returns the ids of variables that only gradients change, frozen and quantized ones too.
 
-    `compare_ranks` counts those among the weights, and finds them.
+    All else that a model has is state, of which ranks may hold their own until it is averaged.
     """
     layers = [model, *model._flatten_layers(include_self=False)]
-    frozen = {id(v) for layer in layers for v in layer._trainable_variables}  # could be trained
-    state = [v for v in model.non_trainable_weights if id(v) not in frozen]
+    quantized = [layer for layer in layers if getattr(layer, "quantization_mode", None)]
+    trained = {id(v) for layer in layers for v in layer._trainable_variables}
+    return trained | {id(v) for layer in quantized for v in layer._non_trainable_variables}
+
+
+def _state_of(model: Any) -> list[Any]:
+    weights = ids_of_weights(model)
+    state = [v for v in model.non_trainable_weights if id(v) not in weights]
     return [v for v in state if tf.as_dtype(v.dtype).is_floating]
 
 
