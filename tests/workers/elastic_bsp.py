@@ -93,8 +93,14 @@ def _check_that_no_step_is_lost(sync: Any, passes: int = 1, transport: Any = Non
 
 @case
 def barriers_come_where_waiting_is_least() -> Any:
-    """Rank 0 is twice as fast as the others: they meet after two of its steps and one of theirs."""
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP())
+    """Rank 0 is twice as fast as the others: bulk synchronous, it would wait half of its time.
+
+    How often they meet depends on how even the machine's times are (every second step of rank 0
+    where nothing else runs; `elastic_bsp_scheduler_test` shows that on a clock of its own). That
+    they meet within the lookahead does not.
+    """
+    sync = trepak.ElasticBSP()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=sync)
     variable, step = constant_trainer(optimizer, 1.0)
     is_fast = hvd.rank() == 0
     at_barriers = {}
@@ -105,7 +111,7 @@ def barriers_come_where_waiting_is_least() -> Any:
         at_barriers.setdefault(str(counters.barriers), variable.numpy().tolist())
     optimizer.flush()
     of_all = exchange.gather(at_barriers, "weights after each barrier")
-    assert len(of_all[0]) > 10
+    assert counters.barriers >= (42 if is_fast else 22) // sync.lookahead, counters
     for barrier in set.intersection(*map(set, of_all)) - {"0"}:
         assert all(theirs[barrier] == at_barriers[barrier] for theirs in of_all), (barrier, of_all)
     planned = schedule(optimizer._trepak.pace.stream)
