@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,13 +13,22 @@ from trepak.horovod_ext import basics
 from trepak.horovod_ext.transport import Transport
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import collective_lane, gradient_exchange
+from trepak.ops.collective_lane import PieceRules
 
-# Smaller windows cost more negotiations, larger ones let urgent pieces wait: the best of 8, 16, 24
-# and 32 MiB for VGG-19 on four hosts at 10 Gbit/s-equivalent.
-PIECE_BYTES = 8 << 20
-WINDOW_BYTES = 16 << 20
+# A window is a collective, which costs the ranks some ms, so that it must not be too small; what is
+# urgent waits for up to two of them, so that a step must have many.
+_WINDOWS = 32  # of a step's gradients
+_LEAST_WINDOW, _MOST_WINDOW = 1 << 20, 16 << 20  # bytes
+_PIECES = 2  # of a window
+_URGENT = 2 << 20  # bytes
 
 _generation = 0  # of lanes: they end with Horovod
+
+
+def rules_of(total_bytes: int) -> PieceRules:
+    """Returns how gradients of so many bytes in all travel, the same on all ranks."""
+    window = min(max(total_bytes // _WINDOWS, _LEAST_WINDOW), _MOST_WINDOW)
+    return PieceRules(window // _PIECES // 8 * 8, window, min(_URGENT, window // 2))
 
 
 class Collectives(Transport):
@@ -30,15 +39,13 @@ class Collectives(Transport):
     its own.
     """
 
-    def __init__(self, piece_bytes: int = PIECE_BYTES, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(self, rules: Callable[[int], PieceRules] | None = None) -> None:
         """Makes the transport.
 
         Args:
-            piece_bytes: larger gradients are cut; a multiple of 8.
-            window_bytes: of the pieces that are under way together.
+            rules: tells how gradients of so many bytes in all travel; see `rules_of`.
         """
-        self.piece_bytes = piece_bytes
-        self.window_bytes = window_bytes
+        self._rules = rules or rules_of
         self._lanes: list[list[tuple[int, str, Any, int]]] = []
         self._new: list[tuple[int, str, Any, int]] = []  # variables that have no lane yet
         self._labels: dict[int, str] = {}
@@ -99,7 +106,8 @@ class Collectives(Transport):
     def _open(self, lane: list[tuple[int, str, Any, int]]) -> None:
         _end_with_horovod()
         name, me = f"trepak_lane_{lane[0][0]}", f"rank {basics.rank()}"
-        collective_lane.start_lane(name, me, lane, self.piece_bytes, self.window_bytes)
+        total = sum(dtype.size * elements for _, _, dtype, elements in lane)
+        collective_lane.start_lane(name, me, lane, self._rules(total))
 
 
 @functools.cache

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trepak.ops.loader import load, load_horovod_driver
 
-__all__ = ["start_lane", "stop_lanes"]
+__all__ = ["PieceRules", "start_lane", "stop_lanes"]
+
+
+@dataclass(frozen=True)
+class PieceRules:
+    """How gradients travel; the same on all ranks.
+
+    Attributes:
+        piece_bytes: larger gradients are cut; a multiple of 8.
+        window_bytes: of the pieces that are under way together.
+        urgent_bytes: of the first layers' gradients, which travel as soon as they are pushed.
+    """
+
+    piece_bytes: int
+    window_bytes: int
+    urgent_bytes: int
+
+    def divided(self, divisor: float) -> PieceRules:
+        """Returns those of gradients that were divided by this, for emulated networks."""
+        piece = max(8, round(self.piece_bytes / divisor / 8) * 8)
+        window = max(8, round(self.window_bytes / divisor))
+        return PieceRules(piece, window, round(self.urgent_bytes / divisor))
 
 
 def start_lane(
     name: str,
     me: str,
     variables: Sequence[tuple[int, str, Any, int]],
-    piece_bytes: int,
-    window_bytes: int,
+    rules: PieceRules,
 ) -> None:
     """Makes variables' gradients travel through Horovod's collectives.
 
@@ -24,8 +46,7 @@ def start_lane(
         me: how errors name this rank.
         variables: key, name, dtype and number of elements of each, the first layers' first; the
             same on all ranks.
-        piece_bytes: larger gradients are cut; a multiple of 8.
-        window_bytes: of the pieces that are under way together.
+        rules: how they travel.
 
     Raises:
         ImportError: the library that drives Horovod has not been built, or not for this Horovod.
@@ -42,8 +63,7 @@ def start_lane(
             labels=list(labels),
             types=[tf.as_dtype(dtype) for dtype in dtypes],
             elements=list(elements),
-            piece_bytes=piece_bytes,
-            window_bytes=window_bytes,
+            **dataclasses.asdict(rules),
         )
 
 

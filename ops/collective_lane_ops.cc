@@ -23,6 +23,7 @@ REGISTER_OP("TrepakStartLane")
     .Attr("elements: list(int)")
     .Attr("piece_bytes: int >= 8")
     .Attr("window_bytes: int >= 8")
+    .Attr("urgent_bytes: int >= 0")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc(R"doc(
@@ -33,6 +34,7 @@ me: how errors name this rank.
 keys: of the variables, the first layers' first; the same on all ranks, as all that follows.
 piece_bytes: larger gradients are cut; a multiple of 8.
 window_bytes: of the pieces that are under way together.
+urgent_bytes: of the first gradients, which travel as soon as they are pushed.
 )doc");
 
 REGISTER_OP("TrepakStopLanes")
@@ -62,12 +64,14 @@ class StartLaneOp : public tensorflow::OpKernel {
     std::vector<int64_t> elements;
     int64_t piece_bytes = 0;
     int64_t window_bytes = 0;
+    int64_t urgent_bytes = 0;
     OP_REQUIRES_OK(context, context->GetAttr("keys", &keys));
     OP_REQUIRES_OK(context, context->GetAttr("labels", &labels));
     OP_REQUIRES_OK(context, context->GetAttr("types", &types));
     OP_REQUIRES_OK(context, context->GetAttr("elements", &elements));
     OP_REQUIRES_OK(context, context->GetAttr("piece_bytes", &piece_bytes));
     OP_REQUIRES_OK(context, context->GetAttr("window_bytes", &window_bytes));
+    OP_REQUIRES_OK(context, context->GetAttr("urgent_bytes", &urgent_bytes));
     OP_REQUIRES(context,
                 labels.size() == keys.size() && types.size() == keys.size() &&
                     elements.size() == keys.size(),
@@ -76,6 +80,7 @@ class StartLaneOp : public tensorflow::OpKernel {
                 absl::InvalidArgumentError("pieces must hold whole numbers of float64"));
     options_.rules.piece_bytes = static_cast<size_t>(piece_bytes);
     options_.rules.window_bytes = static_cast<size_t>(window_bytes);
+    options_.rules.urgent_bytes = static_cast<size_t>(urgent_bytes);
     for (size_t place = 0; place < keys.size(); ++place) {
       variables_.push_back({static_cast<uint32_t>(keys[place]), labels[place],
                             ElementTypeOf(types[place]), static_cast<size_t>(elements[place])});

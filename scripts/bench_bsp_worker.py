@@ -28,8 +28,9 @@ import tensorflow as tf
 from mpi4py import MPI  # initialises MPI, so that Horovod does not end it when it is shut down
 
 from trepak.models import digits
-from trepak.scripts.bench_bsp import ALLREDUCE, LOCAL, MIRRORED, OURS, RAW
+from trepak.scripts.bench_bsp import ALLREDUCE, LOCAL, MIRRORED, OURS
 from trepak.scripts.bsp_arms import OursArm, allreduce_arm, build_model, mirrored_arm, raw_arm
+from trepak.scripts.geryon_arms import RAW_EACH, RAW_GROUPED
 
 # A step is to take 50 ms at least, so the batch is chosen for a little more on one rank alone.
 STEP_SECONDS = 0.065
@@ -75,7 +76,7 @@ def batches(batch: int) -> Any:
 def choose_batch(initial: Sequence[Any]) -> int:
     """Returns a batch whose step takes STEP_SECONDS on one rank, the same for all ranks."""
     batch = 4 * BATCH_MULTIPLE
-    arm = raw_arm(initial, batches(batch), reduce=False)
+    arm = raw_arm(initial, batches(batch), None)
     while True:
         # The fastest step: a disturbed one would lead to a batch that is too small.
         seconds = min(RANKS.allgather(min(intervals(arm, 4))))
@@ -157,15 +158,16 @@ def measure(rounds: int, steps: int, strategy: Any) -> dict[str, Any]:
     dataset = batches(batch)
     with horovod_running(True):
         arms: dict[str, Any] = {OURS: OursArm(initial, dataset)}
-    arms[RAW] = raw_arm(initial, dataset)
+    for way in (RAW_GROUPED, RAW_EACH):
+        arms[way] = raw_arm(initial, dataset, way)
     arms[MIRRORED] = mirrored_arm(strategy, initial, dataset)
     # The first steps compile; after them all arms must have come to the same weights.
     for arm in arms.values():
         with horovod_running(arm.needs_horovod):
             arm.run(CHECKED_STEPS)
-    differences = {name: weight_difference(arm, arms[RAW]) for name, arm in arms.items()}
-    arms[LOCAL] = raw_arm(initial, dataset, reduce=False)
-    arms[ALLREDUCE] = allreduce_arm(arms[RAW].model)
+    differences = {name: weight_difference(arm, arms[RAW_GROUPED]) for name, arm in arms.items()}
+    arms[LOCAL] = raw_arm(initial, dataset, None)
+    arms[ALLREDUCE] = allreduce_arm(arms[RAW_GROUPED].model)
     for name in (LOCAL, ALLREDUCE):
         intervals(arms[name], 1)
 

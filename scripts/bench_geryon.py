@@ -144,13 +144,7 @@ def run_cell(cell: Cell) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any
                 [*module, "--spec", str(spec), "--output", str(output)],
                 cell.workers,
                 gloo=True,  # MPI's ranks poll while they wait
-                variables={
-                    host: {
-                        "HOROVOD_CYCLE_TIME": str(cell.cycle_ms),
-                        "TREPAK_DEADLINE_SECONDS": "300",  # tracing takes one longer than another
-                    }
-                    for host in lab.host_names
-                },
+                variables=dict.fromkeys(lab.host_names, cell.variables),
             )
             result = run(lab, job, lambda line: False, _TIMEOUT)
             if result.outcome.exit_code:
@@ -166,6 +160,7 @@ def run_cell(cell: Cell) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any
 def _spec(cell: Cell) -> dict[str, Any]:
     return {
         "model": cell.network.model,
+        "options": dict(cell.network.options),
         "batch": cell.network.batch,
         "threshold": cell.network.threshold,
         "shrink": cell.shrink,
@@ -173,4 +168,6 @@ def _spec(cell: Cell) -> dict[str, Any]:
         "arms": [[arm.way, arm.slice_k] for arm in cell.arms],
         "rounds": cell.rounds,
         "steps": cell.steps,
+        "warm": cell.warm,
+        "attempts": cell.attempts,
     }

@@ -1,4 +1,4 @@
-"""One rank of `trepak bench geryon`: trains one emulated network by several ways, in turns."""
+"""One rank of a bench in a lab: trains one emulated network by several ways, in turns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,9 @@ import tensorflow as tf
 from trepak.horovod_ext import parameter_server
 from trepak.models import zoo
 from trepak.ops.engine import EngineCounters, engine_counters
+from trepak.scripts import arm_optimizers
 from trepak.scripts.geryon_arms import ALONE, MOST_STOLEN, Arm
 from trepak.scripts.idle_watch import IdleWatch
-
-_EACH = 10**6  # groups of gradients: one for each
-_ATTEMPTS = 3
-_WARM_STEPS = 2  # the pipeline fills: gradients of one step are applied in the next
 
 
 class Trainer:
@@ -33,14 +30,12 @@ class Trainer:
     def __init__(self, spec: dict[str, Any], way: str, transport: Any) -> None:
         """Builds and compiles it."""
         keras.utils.set_random_seed(0)
+        shrink, stretch = spec["shrink"], spec["stretch"]
         self.model = zoo.build(
-            spec["model"], emulate="k40", shrink=spec["shrink"], stretch=spec["stretch"]
+            spec["model"], emulate="k40", shrink=shrink, stretch=stretch, **spec["options"]
         )
-        optimizer: Any = keras.optimizers.SGD(0.001)
-        if way != ALONE:
-            # Horovod itself reduces each gradient when it is there.
-            groups = _EACH if transport is None else None
-            optimizer = hvd.DistributedOptimizer(optimizer, transport=transport, groups=groups)
+        variables = self.model.trainable_variables
+        optimizer = arm_optimizers.make(way, variables, shrink, transport)
         self.model.compile(optimizer, loss="mse", jit_compile=False)
         if transport is not None:
             trepak.overlap(self.model)
@@ -102,7 +97,7 @@ class Worker:
         trainer = self._trainers[arm.graph]
         if arm.way != ALONE:
             hvd.barrier()
-        trainer.steps(_WARM_STEPS)
+        trainer.steps(spec["warm"])
         before = None if transport is None else engine_counters()
         idle = IdleWatch()
         times, lookups = trainer.steps(count)
@@ -115,15 +110,15 @@ class Worker:
         return outcome
 
 
-def undisturbed(worker: Worker, arm: Arm, steps: int) -> dict[str, Any]:
-    """Measures an arm again, up to `_ATTEMPTS` times, if others took the CPU; a collective call.
+def undisturbed(worker: Worker, arm: Arm, spec: dict[str, Any]) -> dict[str, Any]:
+    """Measures an arm again, so many times at most, if others took the CPU; a collective call.
 
     Returns:
         What the attempt with the least disturbance measured; rank 0 tells which.
     """
     attempts: list[tuple[float, dict[str, Any]]] = []
-    for _ in range(_ATTEMPTS):
-        measured = worker.measure(arm, arm.steps(steps))
+    for _ in range(spec["attempts"]):
+        measured = worker.measure(arm, arm.steps(spec["steps"]))
         stolen: float = trepak.broadcast_object(measured.get("stolen", 0.0), root_rank=0)
         attempts.append((stolen, measured))
         if stolen <= MOST_STOLEN:
@@ -155,7 +150,7 @@ def main() -> None:
     rounds = []
     for number in range(spec["rounds"]):
         order = arms if number % 2 == 0 else arms[::-1]
-        rounds.append({arm.name: undisturbed(worker, arm, spec["steps"]) for arm in order})
+        rounds.append({arm.name: undisturbed(worker, arm, spec) for arm in order})
     outcomes = trepak.allgather_object(rounds)
     if hvd.rank() == 0:
         options.output.write_text(json.dumps(outcomes))

@@ -34,13 +34,14 @@ class Options:
     Attributes:
         np: number of processes.
         quick: measure little, in about a minute on 2 cores; nothing is judged.
-        kept: a folder with trainings that were measured before, which are not measured again; for
-            the benches that train for hours.
+        kept: a folder with trainings that are not measured again, where a bench takes hours.
+        tune: search the baselines' best settings instead, where a bench can.
     """
 
     np: int = 2
     quick: bool = False
     kept: Path | None = None
+    tune: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,8 @@ class Claim:
         """Whether the value reaches the target; a value that is not a number never does."""
         if self.target is None:
             return True
-        if self.better == "higher":
-            return self.value >= self.target
-        return self.value <= self.target
+        higher = self.better == "higher"
+        return self.value >= self.target if higher else self.value <= self.target
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def print_report(report: Report, console: Console, judged: bool) -> None:
     table = _table("claims")
     table.add_column("claim", overflow="fold")
     has_paper = any(claim.paper is not None for claim in report.claims.values())
-    columns = ["value", "target", *(["paper"] if has_paper else []), *(["verdict"] * judged)]
+    columns = ["value", "target", *["paper"] * has_paper, *["verdict"] * judged]
     for header in columns:
         table.add_column(header, justify="right", no_wrap=True)
     for name, claim in report.claims.items():

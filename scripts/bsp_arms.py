@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from trepak.models import digits
+from trepak.scripts.arm_optimizers import raw_average
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
@@ -116,8 +117,8 @@ def gradients_of(model: Any, loss: Any) -> Callable[[Any, Any], list[Any]]:
     return gradients
 
 
-def raw_arm(initial: Sequence[Any], dataset: Any, reduce: bool = True) -> LoopArm:
-    """Returns the loop over raw Horovod; without `reduce`, over nothing: one rank on its own."""
+def raw_arm(initial: Sequence[Any], dataset: Any, way: str | None) -> LoopArm:
+    """Returns the loop over raw Horovod; see `raw_average`. None: over nothing, one rank alone."""
     model, optimizer = build_model(initial), build_optimizer()
     optimizer.build(model.trainable_variables)
     gradients = gradients_of(model, build_loss())
@@ -125,11 +126,11 @@ def raw_arm(initial: Sequence[Any], dataset: Any, reduce: bool = True) -> LoopAr
     @tf.function(reduce_retracing=True)  # for the batches of different sizes that are tried
     def step(images: Any, labels: Any) -> None:
         grads = gradients(images, labels)
-        if reduce:
-            grads = raw_horovod.grouped_allreduce(grads, op=raw_horovod.Average, name="raw")
+        if way is not None:
+            grads = raw_average(grads, way)
         optimizer.apply(grads, model.trainable_variables)
 
-    return LoopArm(model, dataset, step, needs_horovod=reduce)
+    return LoopArm(model, dataset, step, needs_horovod=way is not None)
 
 
 def mirrored_arm(strategy: Any, initial: Sequence[Any], dataset: Any) -> LoopArm:

@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="trainings that were measured before, e.g. docs/results/rna; the rest is measured",
     )
+    bench.add_argument(
+        "--tune", action="store_true", help="search the baselines' best settings instead (bsp)"
+    )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(
         "doctor",
@@ -126,13 +129,15 @@ def _bench(options: argparse.Namespace) -> int:
         raise InputError(f"--kept: there is no folder {options.kept}.")
     if options.kept and not getattr(bench, "KEEPS", False):
         raise InputError(f"the bench {options.name} keeps no trainings: leave --kept out.")
+    if options.tune and not getattr(bench, "TUNES", False):
+        raise InputError(f"the bench {options.name} has nothing to tune: leave --tune out.")
     check_writable(options.json)
     png = options.png or (options.json and options.json.with_suffix(".png"))
     check_writable(png)
-    chosen = Options(np=options.np, quick=options.quick, kept=options.kept)
+    chosen = Options(np=options.np, quick=options.quick, kept=options.kept, tune=options.tune)
     report = bench.measure(chosen)
     status = conclude(report, chosen, options.json)
-    if png and hasattr(bench, "draw"):
+    if png and hasattr(bench, "draw") and not options.tune:
         print(f"PNG: {_draw(bench, report, png)}")
     return status
 

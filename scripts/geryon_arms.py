@@ -1,8 +1,8 @@
-"""The ways in which `trepak bench geryon` lets gradients travel, and where they are measured."""
+"""The ways in which benches in a lab let gradients travel, and where they are measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,10 @@ END_HOST = "end-host queue"
 OVERLAP = "overlap, no priorities"
 GERYON = "Geryon"
 RING = "Horovod ring"
+RAW_GROUPED = "raw Horovod, grouped"
+RAW_EACH = "raw Horovod, per gradient"
+BSP = "trepak"
+BSP_OVERLAP = "trepak, overlap(model)"
 FIVE_WAYS = (VANILLA, SLICING, END_HOST, OVERLAP, GERYON)
 
 THRESHOLD_K = 1024  # the paper's default slicing threshold, in units of 1,024 elements
@@ -21,6 +25,8 @@ SLICES_K = (THRESHOLD_K, 512, 256)  # those of its Figure 7 and Table IV
 # Share of the CPU that others on the same hardware may take in a round that counts.
 MOST_STOLEN = 0.03
 _PULL_SEED = 7
+
+_WITHOUT_SERVERS = (ALONE, RING, RAW_GROUPED, RAW_EACH, BSP, BSP_OVERLAP)
 
 # What a cell is for.
 FIGURES = "the paper's figures"
@@ -48,7 +54,7 @@ class Arm:
     @property
     def graph(self) -> str:
         """Arms with the same one run the same TensorFlow graph."""
-        if self.way in (ALONE, RING):
+        if self.way in _WITHOUT_SERVERS:
             return self.way
         return "pull after all pushes" if self.pulls_last else "pull with each push"
 
@@ -69,10 +75,13 @@ class Arm:
             threshold: of Geryon's urgency.
         """
         import trepak
+        from trepak.horovod_ext.collective_lanes import Collectives, rules_of
 
         slice_elements = max(1, round(1024 * self.slice_k / shrink))
         seed = _PULL_SEED if self.pulls_last else None
-        if self.way in (ALONE, RING):
+        if self.way == BSP_OVERLAP:
+            return Collectives(lambda total: rules_of(round(total * shrink)).divided(shrink))
+        if self.way in _WITHOUT_SERVERS:
             return None
         if self.way == GERYON:
             return trepak.Geryon(threshold, slice_elements=slice_elements)
@@ -85,7 +94,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Network:
-    """One of the paper's four.
+    """One network to train.
 
     Attributes:
         model: its name in the zoo.
@@ -93,14 +102,23 @@ class Network:
         threshold: of urgency, for Geryon.
         stretch: S (see `Cell`) that leaves 2 cores half idle with 8 workers.
         efficiency: the paper's scaling efficiency with 8 workers, by Gbit/s: vanilla, partition and
-            slicing, Geryon (Tables II and III).
+            slicing, Geryon (Tables II and III); empty for what is not one of its four.
+        options: of the architecture; see `zoo.build`.
     """
 
     model: str
     batch: int
     threshold: float | str
     stretch: float
-    efficiency: dict[int, tuple[float, float, float]]
+    efficiency: dict[int, tuple[float, float, float]] = field(default_factory=dict)
+    options: Mapping[str, int] = field(default_factory=dict)
+
+    def build(self, shrink: float, stretch: float) -> Any:
+        """Returns it, emulated on a K40; see `Cell`."""
+        from trepak.models import zoo
+
+        options = dict(self.options)
+        return zoo.build(self.model, emulate="k40", shrink=shrink, stretch=stretch, **options)
 
 
 NETWORKS = (
@@ -120,12 +138,15 @@ class Cell:
         workers: how many, each with a server beside it.
         gbit: rate of the links that is stood for, in Gbit/s.
         shrink: F, what variables, slicing threshold and rate are divided by.
-        arms: what is measured, interleaved; `ALONE` is always among them.
+        arms: what is measured, interleaved.
         rounds: how often.
         steps: of each arm in each round.
         stretch: S, what the rate is divided by too, and how many times as long computing takes.
-        cycle_ms: how often Horovod's thread looks for work, which it has for its ring alone.
+        cycle_ms: how often Horovod's thread looks for work, which it has for collectives alone.
         purpose: `FIGURES`, or what else it is for.
+        fusion_mb: MiB that Horovod fuses at most, before it is divided by F; None: its own default.
+        warm: steps before those of a round that are not measured; the pipeline fills.
+        attempts: how often an arm is measured, at most, while others take the CPU.
     """
 
     network: Network
@@ -138,11 +159,25 @@ class Cell:
     stretch: float = 1.0
     cycle_ms: int = 50
     purpose: str = FIGURES
+    fusion_mb: float | None = None
+    warm: int = 2
+    attempts: int = 3
 
     @property
     def bits_per_second(self) -> int:
         """The rate of the lab's links."""
         return round(self.gbit * 1e9 / (self.shrink * self.stretch))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables of its workers."""
+        set_ = {
+            "HOROVOD_CYCLE_TIME": str(self.cycle_ms),
+            "TREPAK_DEADLINE_SECONDS": "300",  # tracing takes one longer than another
+        }
+        if self.fusion_mb is not None:
+            set_["HOROVOD_FUSION_THRESHOLD"] = str(round(self.fusion_mb * 2**20 / self.shrink))
+        return set_
 
     @property
     def has_all_thresholds(self) -> bool:

@@ -143,6 +143,20 @@ def limit_seconds(layers: Sequence[LayerTimes]) -> float:
     return max(compute_seconds(layers), 2 * transfer_seconds(layers))
 
 
+def tail_seconds(layers: Sequence[LayerTimes]) -> float:
+    """Returns how long an iteration takes that applies gradients when all of them are reduced.
+
+    Each gradient is reduced as soon as backward has made it, so that what backward does not cover
+    is the tail. A ring carries a gradient twice on each link, as pushes and answers do.
+    """
+    computed = sum(layer.forward for layer in layers)
+    link = 0.0
+    for layer in reversed(layers):
+        computed += layer.backward
+        link = max(link, computed) + 2 * sum(layer.transfers)
+    return link
+
+
 def potential_speedup(layers: Sequence[LayerTimes]) -> float:
     """Returns how much faster transfers in order are than in reverse (Figure 4b)."""
     reverse = iteration_seconds(layers, in_reverse(layers))

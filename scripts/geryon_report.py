@@ -67,10 +67,8 @@ def _parts(outcomes: Outcomes, arm: Arm) -> Iterator[Mapping[str, Any]]:
 
 def rows_of(cell: Cell, outcomes: Outcomes) -> list[dict[str, Any]]:
     """Returns a row for each arm of a job."""
-    from trepak.models import zoo
-
     network = cell.network
-    model = zoo.build(network.model, emulate="k40", shrink=cell.shrink, stretch=cell.stretch)
+    model = network.build(cell.shrink, cell.stretch)
     layers = equations.layer_times(model, network.batch, cell.bits_per_second, cell.workers)
     alone = statistics.median(step_seconds(cell, outcomes, Arm(ALONE))[0])
     limit = equations.limit_seconds(layers)

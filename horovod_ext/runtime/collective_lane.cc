@@ -11,6 +11,12 @@ namespace {
 // rank of 50,000 more.
 constexpr float kAll = 1.0F - 1e-5F;
 
+constexpr uint64_t kNoWindow = 0;
+
+size_t BytesOf(const CollectiveLane::Variable& variable) {
+  return variable.elements * SizeOf(variable.type);
+}
+
 }  // namespace
 
 CollectiveLane::CollectiveLane(Options options, const std::vector<Variable>& variables,
@@ -20,9 +26,12 @@ CollectiveLane::CollectiveLane(Options options, const std::vector<Variable>& var
       gradients_(variables.size()),
       pushed_(variables.size(), 0.0F),
       schedule_(options_.rules) {
+  size_t bytes = 0;
   for (size_t place = 0; place < variables.size(); ++place) {
     gradients_[place].variable = variables[place];
     places_[variables[place].key] = place;
+    bytes += BytesOf(variables[place]);
+    urgent_ += bytes <= options_.rules.urgent_bytes ? 1 : 0;
   }
 }
 
@@ -50,7 +59,7 @@ Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, do
     }
     Gradient& gradient = gradients_[found->second];
     const Variable& variable = gradient.variable;
-    const size_t bytes = variable.elements * SizeOf(variable.type);
+    const size_t bytes = BytesOf(variable);
     if (values.size() != bytes) {
       return InvalidArgumentError(options_.me + " pushed " + std::to_string(values.size()) +
                                   " bytes for " + variable.name + ", which has " +
@@ -61,8 +70,14 @@ Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, do
     gradient.values = std::move(values);
     gradient.factor = factor;
     gradient.average = average;
-    pushed_[found->second] = bytes > 0 ? 1.0F : 0.0F;
-    Ask(&turn);
+    if (found->second < urgent_) {
+      for (const PieceSchedule::Piece& piece : schedule_.Cut(found->second, bytes)) {
+        turn.push_back(SumOf(piece, kNoWindow));
+      }
+    } else {
+      pushed_[found->second] = bytes > 0 ? 1.0F : 0.0F;
+      Ask(&turn);
+    }
   }
   Start(std::move(turn));
   return OkStatus();
@@ -113,8 +128,7 @@ void CollectiveLane::Decide(const Status& status, const Payload& shares) {
     const auto* const share = static_cast<const float*>(shares.data());
     for (size_t place = 0; place < gradients_.size(); ++place) {
       if (share[place] > kAll) {
-        const Variable& variable = gradients_[place].variable;
-        schedule_.Add(place, variable.elements * SizeOf(variable.type));
+        schedule_.Add(place, BytesOf(gradients_[place].variable));
         pushed_[place] = 0.0F;
       }
     }
@@ -122,7 +136,7 @@ void CollectiveLane::Decide(const Status& status, const Payload& shares) {
     newest_ = 0;
     ++window_;
     for (const PieceSchedule::Piece& piece : schedule_.Next()) {
-      turn.push_back(SumOf(piece));
+      turn.push_back(SumOf(piece, window_));
       ++newest_;
     }
     Ask(&turn);
@@ -130,7 +144,7 @@ void CollectiveLane::Decide(const Status& status, const Payload& shares) {
   Start(std::move(turn));
 }
 
-CollectiveCalls::Sum CollectiveLane::SumOf(const PieceSchedule::Piece& piece) {
+CollectiveCalls::Sum CollectiveLane::SumOf(const PieceSchedule::Piece& piece, uint64_t window) {
   Gradient& gradient = gradients_[piece.variable];
   CollectiveCalls::Sum sum;
   // The same in every step: Horovod remembers what it has agreed on once.
@@ -141,7 +155,7 @@ CollectiveCalls::Sum CollectiveLane::SumOf(const PieceSchedule::Piece& piece) {
   sum.output = gradient.last.result().Part(piece.offset, piece.bytes);
   sum.factor = gradient.factor;
   sum.average = gradient.average;
-  sum.done = [self = shared_from_this(), piece, window = window_](const Status& outcome) {
+  sum.done = [self = shared_from_this(), piece, window](const Status& outcome) {
     self->Finish(outcome, piece, window);
   };
   return sum;
@@ -166,8 +180,10 @@ void CollectiveLane::Finish(const Status& status, const PieceSchedule::Piece& pi
     if (gradient.last.is_complete()) {
       values = std::move(gradient.values);
     }
-    --(window == window_ ? newest_ : older_);
-    Ask(&turn);
+    if (window != kNoWindow) {
+      --(window == window_ ? newest_ : older_);
+      Ask(&turn);
+    }
   }
   Start(std::move(turn));  // first: what it delivers to may compute
   delivery.Run();

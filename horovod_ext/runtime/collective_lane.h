@@ -23,6 +23,10 @@ namespace trepak {
 // turn's small sum, which Horovod fuses with them. While one window's sums are under way the next
 // window may be chosen, but none after it: what is urgent waits for these two at most.
 //
+// The first layers' gradients, up to some bytes, are needed too soon for that. A rank starts their
+// sums when it pushes them. Horovod runs such a sum when all ranks have; none of them holds it
+// back, so that nobody waits for ever.
+//
 // A rank takes part in a turn when it has something to say: a gradient that was pushed and not
 // chosen, or pieces that are left. The others' small sum waits for it until then, so that nothing
 // is sent while nothing is to be done.
@@ -76,12 +80,13 @@ class CollectiveLane : public GradientExchange,
   void Ask(Turn* turn);
   void Start(Turn turn);
   void Decide(const Status& status, const Payload& shares);
-  CollectiveCalls::Sum SumOf(const PieceSchedule::Piece& piece);
+  CollectiveCalls::Sum SumOf(const PieceSchedule::Piece& piece, uint64_t window);
   void Finish(const Status& status, const PieceSchedule::Piece& piece, uint64_t window);
 
   const Options options_;
   const std::shared_ptr<CollectiveCalls> calls_;
   std::unordered_map<uint32_t, size_t> places_;  // by key, in gradients_
+  size_t urgent_ = 0;                            // places below it wait for no window
 
   // All guarded by mutex_.
   Status error_;

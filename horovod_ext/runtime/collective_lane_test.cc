@@ -140,7 +140,8 @@ struct Outcome {
 
 class Job {
  public:
-  Job(uint32_t ranks, const std::vector<size_t>& elements)
+  // `urgent`: bytes of the first gradients that wait for no window.
+  Job(uint32_t ranks, const std::vector<size_t>& elements, size_t urgent = 0)
       : elements_(elements), collectives(ranks) {
     std::vector<CollectiveLane::Variable> variables;
     for (size_t place = 0; place < elements.size(); ++place) {
@@ -148,9 +149,10 @@ class Job {
                            elements[place]});
     }
     for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const PieceSchedule::Rules rules{kPiece, kWindow, urgent};
+      const CollectiveLane::Options options{"lane", "rank " + std::to_string(rank), rules};
       lanes.push_back(std::make_shared<CollectiveLane>(
-          CollectiveLane::Options{"lane", "rank " + std::to_string(rank), {kPiece, kWindow}},
-          variables, std::make_shared<FakeCollectives::Rank>(&collectives, rank)));
+          options, variables, std::make_shared<FakeCollectives::Rank>(&collectives, rank)));
     }
   }
 
@@ -230,6 +232,25 @@ TEST(CollectiveLaneTest, FirstLayersOvertakeWhatIsNotUnderWay) {
   EXPECT_TRUE(IsReady(job.Deliver(0, 1)));
 }
 
+TEST(CollectiveLaneTest, UrgentGradientsWaitForNoWindow) {
+  Job job(2, {4, 6, 2, 400}, 41);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 3, 1).ok());
+  }
+  while (job.collectives.order().empty()) {
+    ASSERT_TRUE(job.collectives.Run(&job.random));
+  }
+  const size_t before = job.collectives.started();
+  ASSERT_TRUE(job.Push(0, 2, 1).ok());  // ends beyond the 41 bytes
+  EXPECT_EQ(job.collectives.started(), before);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 1, 1).ok());
+    EXPECT_EQ(job.collectives.started(), before + 2) << "two pieces, which both ranks have";
+  }
+  job.RunAll();
+  EXPECT_EQ(job.Deliver(0, 1).get().values, std::vector<float>(6, 2.0F));
+}
+
 TEST(CollectiveLaneTest, TwoWindowsAreUnderWayAtMost) {
   Job job(3, {400});
   for (uint32_t rank = 0; rank < 3; ++rank) {
@@ -252,7 +273,7 @@ TEST(CollectiveLaneTest, NoOrderOfPushesBlocks) {
     for (size_t& count : elements) {
       count = random() % 30;
     }
-    Job job(ranks, elements);
+    Job job(ranks, elements, random() % 2 * (random() % 400));
     std::vector<std::vector<size_t>> left(ranks);
     std::vector<int> steps(ranks, 0);
     std::vector<std::vector<std::future<Outcome>>> results(ranks);
@@ -335,7 +356,7 @@ TEST(CollectiveLaneTest, StepsHaveAnEndAndGradientsASize) {
 
 TEST(CollectiveLaneTest, ThreadsMayPushWhileSumsRun) {
   constexpr int kSteps = 50;
-  Job job(2, {30, 4, 0, 17});
+  Job job(2, {30, 4, 0, 17}, 140);
   std::atomic<bool> over{false};
   std::thread runner([&] {
     std::mt19937 random(3);

@@ -8,6 +8,19 @@ size_t PieceSchedule::PiecesOf(size_t bytes) const {
   return (bytes + rules_.piece_bytes - 1) / rules_.piece_bytes;
 }
 
+std::vector<PieceSchedule::Piece> PieceSchedule::Cut(size_t variable, size_t bytes) const {
+  std::vector<Piece> pieces;
+  for (size_t index = 0; index < PiecesOf(bytes); ++index) {
+    pieces.push_back(PieceAt(variable, index, bytes));
+  }
+  return pieces;
+}
+
+PieceSchedule::Piece PieceSchedule::PieceAt(size_t variable, size_t index, size_t bytes) const {
+  const size_t offset = index * rules_.piece_bytes;
+  return {variable, index, offset, std::min(rules_.piece_bytes, bytes - offset)};
+}
+
 void PieceSchedule::Add(size_t variable, size_t bytes) { waiting_[variable] = {bytes, 0}; }
 
 std::vector<PieceSchedule::Piece> PieceSchedule::Next() {
@@ -16,10 +29,8 @@ std::vector<PieceSchedule::Piece> PieceSchedule::Next() {
   while (!waiting_.empty() && total < rules_.window_bytes) {
     const auto first = waiting_.begin();
     Waiting& waiting = first->second;
-    const size_t offset = waiting.next * rules_.piece_bytes;
-    const size_t bytes = std::min(rules_.piece_bytes, waiting.bytes - offset);
-    pieces.push_back({first->first, waiting.next, offset, bytes});
-    total += bytes;
+    pieces.push_back(PieceAt(first->first, waiting.next, waiting.bytes));
+    total += pieces.back().bytes;
     if (++waiting.next == PiecesOf(waiting.bytes)) {
       waiting_.erase(first);
     }

@@ -19,6 +19,7 @@ class PieceSchedule {
   struct Rules {
     size_t piece_bytes = 0;   // larger gradients are cut; a multiple of 8
     size_t window_bytes = 0;  // of the pieces that are chosen together; at least one is
+    size_t urgent_bytes = 0;  // of the first gradients, which are not to wait for a window
   };
 
   struct Piece {
@@ -32,6 +33,9 @@ class PieceSchedule {
 
   // The number of pieces of a gradient of so many bytes; none of an empty one.
   size_t PiecesOf(size_t bytes) const;
+
+  // The pieces of a gradient that waits for no window.
+  std::vector<Piece> Cut(size_t variable, size_t bytes) const;
 
   // All ranks have a gradient of this variable. Lower ones go first. One that is not empty, and of
   // which no piece is left.
@@ -47,6 +51,8 @@ class PieceSchedule {
     size_t bytes = 0;
     size_t next = 0;  // piece
   };
+
+  Piece PieceAt(size_t variable, size_t index, size_t bytes) const;
 
   const Rules rules_;
   std::map<size_t, Waiting> waiting_;  // by variable

@@ -15,6 +15,7 @@ import tensorflow as tf
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext.collective_lanes import Collectives
+from trepak.ops.collective_lane import PieceRules
 
 STEPS, BATCH = 20, 4
 RTOL, ATOL = 1e-5, 1e-6
@@ -26,7 +27,7 @@ OVERLAPS = _OVERLAP == "overlap"
 TRANSPORTS: dict[str, Callable[[], Any]] = {
     "horovod": lambda: None,
     "geryon": lambda: trepak.Geryon(threshold=0.4, slice_elements=10),
-    "lanes": lambda: Collectives(piece_bytes=40, window_bytes=80),
+    "lanes": lambda: Collectives(lambda total: PieceRules(40, 80, 200)),
 }
 TRANSPORT = TRANSPORTS[WAY]()
 

@@ -19,6 +19,8 @@ import tensorflow as tf
 
 import trepak
 import trepak.keras as hvd
+from trepak.horovod_ext.collective_lanes import Collectives
+from trepak.ops.collective_lane import PieceRules
 from trepak.ops.elastic_bsp import elastic_bsp_counters
 
 OUT = Path(os.environ["OUT"])
@@ -26,7 +28,7 @@ OUT = Path(os.environ["OUT"])
 WAYS = {
     "horovod": lambda: {},
     "geryon overlap": lambda: {"transport": trepak.Geryon()},
-    "lanes overlap": lambda: {},
+    "lanes overlap": lambda: {"transport": Collectives(lambda total: PieceRules(40, 80, 0))},
     "quorum": lambda: {"sync": trepak.RNA(choices=3, quorum=3)},
     "rounds": lambda: {"sync": trepak.RNA()},
     "short rounds": lambda: {"sync": trepak.RNA()},
