@@ -72,8 +72,8 @@ class Worker:
         self._trainers: dict[str, Trainer] = {}
         self._transports: dict[Arm, Any] = {}
 
-    def measure(self, arm: Arm, steps: int) -> dict[str, Any]:
-        """Takes steps by an arm; a collective call.
+    def measure(self, arm: Arm, steps: int, warm: int = 0) -> dict[str, Any]:
+        """Takes steps by an arm, after some that do not count; a collective call.
 
         Returns:
             Seconds of each step, and ms in which it looked priorities up; shares of idle and stolen
@@ -81,11 +81,11 @@ class Worker:
             Of ranks that have no part in it: nothing.
         """
         takes_part = arm.way != ALONE or hvd.rank() == 0
-        outcome = self._measured(arm, steps) if takes_part else {}
+        outcome = self._measured(arm, steps, warm) if takes_part else {}
         hvd.barrier()  # one worker alone has the machine for itself
         return outcome
 
-    def _measured(self, arm: Arm, count: int) -> dict[str, Any]:
+    def _measured(self, arm: Arm, count: int, warm: int) -> dict[str, Any]:
         spec = self._spec
         if arm not in self._transports:
             self._transports[arm] = arm.transport(spec["shrink"], spec["threshold"])
@@ -97,7 +97,7 @@ class Worker:
         trainer = self._trainers[arm.graph]
         if arm.way != ALONE:
             hvd.barrier()
-        trainer.steps(spec["warm"])
+        trainer.steps(warm)
         before = None if transport is None else engine_counters()
         idle = IdleWatch()
         times, lookups = trainer.steps(count)
@@ -118,7 +118,7 @@ def undisturbed(worker: Worker, arm: Arm, spec: dict[str, Any]) -> dict[str, Any
     """
     attempts: list[tuple[float, dict[str, Any]]] = []
     for _ in range(spec["attempts"]):
-        measured = worker.measure(arm, arm.steps(spec["steps"]))
+        measured = worker.measure(arm, arm.steps(spec["steps"]), spec["warm"])
         stolen: float = trepak.broadcast_object(measured.get("stolen", 0.0), root_rank=0)
         attempts.append((stolen, measured))
         if stolen <= MOST_STOLEN:

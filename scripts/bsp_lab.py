@@ -59,7 +59,7 @@ def cells(quick: bool = False) -> list[tuple[str, Cell]]:
         ("vgg19_10g", _cell(vgg19, 10, 2.0, (*RAW, BSP, BSP_OVERLAP, GERYON))),
         ("resnet50_10g", _cell(resnet50, 10, 8.0, (*RAW, BSP), _TUNED["resnet50_10g"])),
         ("resnet50_10g", _cell(resnet50, 10, 8.0, overlap)),
-        ("transformer_10g", _cell(_TRANSFORMER, 10, _TRANSFORMER.stretch, (BSP, *overlap))),
+        ("transformer_10g", _cell(_TRANSFORMER, 10, _TRANSFORMER.stretch, overlap)),
         ("vgg19_1g", _cell(vgg19, 1, 1.0, (*RAW, BSP))),
         ("resnet50_1g", _cell(resnet50, 1, 1.0, (*RAW, BSP))),
     ]
@@ -79,9 +79,9 @@ def _cell(
         gbit,
         _SHRINK,
         [Arm(way) for way in ways],
-        rounds=2 if gbit == 10 and network is not _TRANSFORMER else 1,
-        steps=3,
-        warm=1,
+        rounds=2 if gbit == 10 else 1,
+        steps=2 if gbit == 10 else 3,
+        warm=1 if gbit == 10 else 0,  # nothing is pipelined there
         attempts=1,
         stretch=stretch,
         cycle_ms=cycle,
