@@ -59,9 +59,18 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     liveness.announce(_hvd.rank(), _hvd.size(), _hvd.local_size() == _hvd.size())
     unevenness.apply(_hvd.rank(), _hvd.size())
     timeline.apply(_hvd.rank(), _hvd.size())
+    for begin in _begins:
+        begin()
 
 
+_begins: list[Callable[[], None]] = []
 _ends: list[Callable[[], None]] = []
+
+
+def after_init(begin: Callable[[], None]) -> None:
+    """Has something begun whenever Horovod was initialised from now on; no collective call."""
+    if begin not in _begins:
+        _begins.append(begin)
 
 
 def before_shutdown(end: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ _PIECES = 2  # of a window
 _URGENT = 2 << 20  # bytes
 
 _generation = 0  # of lanes: they end with Horovod
+_transports: weakref.WeakSet[Collectives] = weakref.WeakSet()  # that have lanes
 
 
 def rules_of(total_bytes: int) -> PieceRules:
@@ -104,16 +106,23 @@ class Collectives(Transport):
             self._new = []
 
     def _open(self, lane: list[tuple[int, str, Any, int]]) -> None:
-        _end_with_horovod()
+        _live_with_horovod()
+        _transports.add(self)
         name, me = f"trepak_lane_{lane[0][0]}", f"rank {basics.rank()}"
         total = sum(dtype.size * elements for _, _, dtype, elements in lane)
         collective_lane.start_lane(name, me, lane, self._rules(total))
 
 
 @functools.cache
-def _end_with_horovod() -> None:
+def _live_with_horovod() -> None:
+    basics.after_init(_begin)
     basics.before_shutdown(_end)
     atexit.register(_end)
+
+
+def _begin() -> None:
+    for transport in _transports:
+        transport.start()
 
 
 def _end() -> None:

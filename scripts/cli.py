@@ -71,7 +71,9 @@ def _parser() -> argparse.ArgumentParser:
         help="trainings that were measured before, e.g. docs/results/rna; the rest is measured",
     )
     bench.add_argument(
-        "--tune", action="store_true", help="search the baselines' best settings instead (bsp)"
+        "--tune",
+        action="store_true",
+        help="search the best settings of raw Horovod, and measure nothing else (bsp, 25 minutes)",
     )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(

@@ -71,13 +71,31 @@ def _replace(model: Any, name: str, wrap: Callable[[Any, Any], Any]) -> None:
 
 def _opening(model: Any, train_step: Any) -> Any:
     def step(data: Any) -> Any:
-        model.optimizer.ensure_built(model.trainable_variables)
-        # If there is no further batch, the step must not even begin.
-        with tf.control_dependencies(_tensors(data)):
-            model.optimizer.begin_step()
+        if _is_distributed(model):
+            _build(model, data)
+            # If there is no further batch, the step must not even begin.
+            with tf.control_dependencies(_tensors(data)):
+                model.optimizer.begin_step()
         return train_step(data)
 
     return step
+
+
+def _is_distributed(model: Any) -> bool:
+    """Tells whether a model still has an optimizer to flush: it may be compiled anew."""
+    return isinstance(model.optimizer, DistributedMixin)
+
+
+def _build(model: Any, data: Any) -> None:
+    """Builds layers that have seen no data, and the optimizer: a step begins with all weights."""
+    if not all(layer.built for layer in model._flatten_layers()):
+        model._symbolic_build(data_batch=data)
+    model.optimizer.ensure_built(model.trainable_variables)
+
+
+def _flush(model: Any) -> None:
+    if _is_distributed(model):
+        model.optimizer.flush()
 
 
 def _tensors(data: Any) -> list[Any]:
@@ -86,7 +104,7 @@ def _tensors(data: Any) -> list[Any]:
 
 def _flushing_before(model: Any, plain: Any) -> Any:
     def method(*args: Any, **kwargs: Any) -> Any:
-        model.optimizer.flush()
+        _flush(model)
         return plain(*args, **kwargs)
 
     return method
@@ -95,7 +113,7 @@ def _flushing_before(model: Any, plain: Any) -> Any:
 def _flushing_after(model: Any, plain: Any) -> Any:
     def method(*args: Any, **kwargs: Any) -> Any:
         result = plain(*args, **kwargs)
-        model.optimizer.flush()
+        _flush(model)
         return result
 
     return method
@@ -127,10 +145,15 @@ def _flushing_epochs(model: Any, fit: Any) -> Any:
 
 def _flush_callback(model: Any) -> Any:
     """Returns a callback that comes before all others at the end of an epoch."""
+
+    def resume(logs: Any) -> None:
+        if _is_distributed(model):
+            model.optimizer._trepak.overlap.resume()
+
     callback = keras.callbacks.LambdaCallback(
-        on_train_begin=lambda logs: model.optimizer._trepak.overlap.resume(),
-        on_epoch_end=lambda epoch, logs: model.optimizer.flush(),
-        on_train_end=lambda logs: model.optimizer.flush(),
+        on_train_begin=resume,
+        on_epoch_end=lambda epoch, logs: _flush(model),
+        on_train_end=lambda logs: _flush(model),
     )
     callback.set_model(model)
     return callback

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext.variables import outside_graph, tf_variable
-from trepak.tf_plugins.tracing import if_true
+from trepak.tf_plugins.tracing import if_true, reject_xla
 
 if TYPE_CHECKING:
     from trepak.tf_plugins.distribution import Distribution
@@ -66,6 +66,7 @@ class OverlappedStep:
     def begin(self, optimizer: Any) -> None:
         """Applies what is pending, where that can be done one by one, and opens a step."""
         self._begun = None
+        reject_xla()
         reason = self.obstacle(optimizer)
         if reason is not None and not self._warned:
             self._warned = True
@@ -112,7 +113,7 @@ class OverlappedStep:
         rest = [pair for pair in pairs if id(pair[1]) not in taken]
         iterations = tf.identity(optimizer._iterations)
         rate = optimizer._get_current_learning_rate()
-        self._rate_variable(optimizer).assign(tf.cast(rate, tf.float32))
+        self._rate_variable(optimizer).assign(rate)
         reducer.push([grad for grad, _ in pushed], [variable for _, variable in pushed])
         if any(grad is not None for grad, _ in rest):
             reduced = reducer.reduce([grad for grad, _ in rest], [v for _, v in rest])
@@ -166,9 +167,7 @@ class OverlappedStep:
         if self._rate is None:
             with outside_graph():
                 rate = optimizer._get_current_learning_rate()
-                self._rate = tf.Variable(
-                    rate, trainable=False, dtype=tf.float32, name="pushed_rate"
-                )
+                self._rate = tf.Variable(rate, trainable=False, name="pushed_rate")
         return self._rate
 
 

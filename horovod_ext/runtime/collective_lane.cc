@@ -7,8 +7,8 @@
 namespace trepak {
 namespace {
 
-// The share of ranks that have pushed a gradient, if all have: rounding takes less from 1, and one
-// rank of 50,000 more.
+// The share of ranks that have pushed a gradient among those that say something, if all have:
+// rounding takes less from 1, and one rank of 50,000 more.
 constexpr float kAll = 1.0F - 1e-5F;
 
 constexpr uint64_t kNoWindow = 0;
@@ -89,14 +89,16 @@ void CollectiveLane::Ask(Turn* turn) {
     return;
   }
   asking_ = true;
-  const size_t bytes = pushed_.size() * sizeof(float);
+  std::vector<float> said = pushed_;
+  said.push_back(1.0F);  // this rank takes part; one that has called join() says 0 to everything
+  const size_t bytes = said.size() * sizeof(float);
   CollectiveCalls::Sum sum;
   sum.name = options_.name;
   sum.type = ElementType::kFloat32;
   sum.input = Payload::Allocate(bytes);
   sum.output = Payload::Allocate(bytes);
   sum.average = true;
-  std::memcpy(sum.input.mutable_data(), pushed_.data(), bytes);
+  std::memcpy(sum.input.mutable_data(), said.data(), bytes);
   sum.done = [self = shared_from_this(), shares = sum.output](const Status& outcome) {
     self->Decide(outcome, shares);
   };
@@ -127,7 +129,7 @@ void CollectiveLane::Decide(const Status& status, const Payload& shares) {
     asking_ = false;
     const auto* const share = static_cast<const float*>(shares.data());
     for (size_t place = 0; place < gradients_.size(); ++place) {
-      if (share[place] > kAll) {
+      if (share[place] > kAll * share[gradients_.size()]) {
         schedule_.Add(place, BytesOf(gradients_[place].variable));
         pushed_[place] = 0.0F;
       }

@@ -27,6 +27,8 @@ namespace trepak {
 // sums when it pushes them. Horovod runs such a sum when all ranks have; none of them holds it
 // back, so that nobody waits for ever.
 //
+// A rank that has called Horovod's join() adds zeros to all sums; the others choose without it.
+//
 // A rank takes part in a turn when it has something to say: a gradient that was pushed and not
 // chosen, or pieces that are left. The others' small sum waits for it until then, so that nothing
 // is sent while nothing is to be done.

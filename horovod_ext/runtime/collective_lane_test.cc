@@ -45,7 +45,7 @@ class FakeCollectives {
       std::lock_guard<std::mutex> lock(mutex_);
       std::vector<std::string> ready;
       for (const auto& [each, started] : started_) {
-        if (started.size() == ranks_) {
+        if (started.size() == ranks_ - joined_) {
           ready.push_back(each);
         }
       }
@@ -93,6 +93,9 @@ class FakeCollectives {
     return started_.size();
   }
 
+  // A rank starts no more sums: it adds zeros to the others'.
+  void Join() { ++joined_; }
+
   void Break(const Status& status) { failure_ = status; }
 
  private:
@@ -121,6 +124,7 @@ class FakeCollectives {
   }
 
   const uint32_t ranks_;
+  uint32_t joined_ = 0;
   mutable std::mutex mutex_;
   std::map<std::string, Calls> started_;
   std::vector<std::string> order_;
@@ -249,6 +253,25 @@ TEST(CollectiveLaneTest, UrgentGradientsWaitForNoWindow) {
   }
   job.RunAll();
   EXPECT_EQ(job.Deliver(0, 1).get().values, std::vector<float>(6, 2.0F));
+}
+
+TEST(CollectiveLaneTest, OthersGoOnWithoutARankThatHasJoined) {
+  Job job(3, {5, 90});
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 0, 1).ok());
+  }
+  job.RunAll();
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(IsReady(job.Deliver(rank, 0)));
+  }
+  job.collectives.Join();  // rank 0
+  for (uint32_t rank = 1; rank < 3; ++rank) {
+    ASSERT_TRUE(job.Push(rank, 0, 1).ok());
+    ASSERT_TRUE(job.Push(rank, 1, 3, 1.0, true).ok());
+  }
+  job.RunAll();
+  EXPECT_EQ(job.Deliver(1, 0).get().values, std::vector<float>(5, 2.0F));
+  EXPECT_EQ(job.Deliver(2, 1).get().values, std::vector<float>(90, 2.0F));
 }
 
 TEST(CollectiveLaneTest, TwoWindowsAreUnderWayAtMost) {

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from exactness import TRANSPORT, dense_model, wrapped
 from harness import case
@@ -207,5 +208,68 @@ def steps_go_on_after_a_shutdown() -> None:
     fit(model)
     hvd.shutdown()
     hvd.init()
-    fit(model)
+    x, y = data()
+    for first in range(0, len(x), BATCH):  # without what `fit` does at its beginning
+        model.train_on_batch(x[first : first + BATCH], y[first : first + BATCH])
     check_weights(model, expected)
+    fit(model)
+    check_weights(model, reference(epochs=3))
+
+
+@case
+def models_are_built_from_the_data_and_in_float64() -> None:
+    x, y = data()
+    before = keras.config.floatx()
+    for floatx in (before, "float64"):
+        keras.config.set_floatx(floatx)
+        keras.config.set_dtype_policy(floatx)
+        trained = []
+        for overlapped in (True, False):
+            keras.utils.set_random_seed(5)
+            model = keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(3)])
+            model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss="mse")
+            if overlapped:
+                trepak.overlap(model)
+            model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+            trained.append(model.get_weights())
+        for ours, theirs in zip(*trained, strict=True):
+            assert ours.dtype == floatx
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    keras.config.set_floatx(before)
+    keras.config.set_dtype_policy(before)
+
+
+@case
+def a_model_may_be_compiled_anew() -> None:
+    model = compiled(transport=None)
+    fit(model)
+    plain = keras.optimizers.SGD(0.1)
+    model.compile(plain, loss="mse", jit_compile=False)
+    x, y = data()
+    model.evaluate(x, y, verbose=0)
+    model.train_on_batch(x[:BATCH], y[:BATCH])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=True)
+    with pytest.raises(ValueError, match="XLA"):
+        model.train_on_batch(x[:BATCH], y[:BATCH])
+
+
+@case
+def others_go_on_after_a_rank_has_joined() -> None:
+    """By windows: the kernels are larger than what is urgent."""
+    variables = [keras.Variable(np.zeros(n, "float32")) for n in (400, 300_000)]
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    optimizer.build(variables)
+
+    @tf.function
+    def step() -> None:
+        optimizer.begin_step()
+        optimizer.apply([tf.ones(v.shape) for v in variables], variables)
+
+    steps = [3 + 2 * rank for rank in range(hvd.size())]
+    for _ in range(steps[hvd.rank()]):
+        step()
+    optimizer.flush()
+    trepak.join()
+    if hvd.rank() == hvd.size() - 1:
+        for variable in variables:
+            np.testing.assert_allclose(variable.numpy(), -sum(steps) / hvd.size(), rtol=1e-5)
