@@ -17,7 +17,8 @@ from trepak.ops import collective_lane, gradient_exchange
 from trepak.ops.collective_lane import PieceRules
 
 # A window is a collective, which costs the ranks some ms, so that it must not be too small; what is
-# urgent waits for up to two of them, so that a step must have many.
+# urgent waits for up to two of them, so that a step must have many. The numbers are a compromise:
+# see docs/results/bsp.md.
 _WINDOWS = 32  # of a step's gradients
 _LEAST_WINDOW, _MOST_WINDOW = 1 << 20, 16 << 20  # bytes
 _PIECES = 2  # of a window

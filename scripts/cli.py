@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--tune",
         action="store_true",
-        help="search the best settings of raw Horovod, and measure nothing else (bsp, 25 minutes)",
+        help="search the best settings of raw Horovod, and measure nothing else (bsp)",
     )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(
