@@ -22,6 +22,9 @@ _COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 
+# What GradientRound writes of a step that has pushed some of its gradients.
+_HALF_A_STEP = "a step was interrupted"
+
 
 class LostRankError(tf.errors.UnknownError, HorovodInternalError):
     """A collective failed, most likely because another rank died.
@@ -39,7 +42,13 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
             who = liveness.gone()
         except Exception:  # whatever it is, the collective's own failure is what people must see
             who = ""
-        if who:
+        if _HALF_A_STEP in cause:
+            who = (
+                "An exception of this rank in the midst of that step came before: look for it. Its "
+                "gradients can't be taken back: load the checkpoint in a new process, or into a "
+                "model that is compiled with a new optimizer."
+            )
+        elif who:
             who = f"{who[0].upper()}{who[1:]}: look for the first error in its output."
         else:
             who = (

@@ -111,6 +111,8 @@ class GradientReducer:
         self._agreed = False
         self._sites.clear()
         self._keys.clear()
+        if self.options.transport is None:
+            self.transport = Collectives()  # the old keys' lanes are nobody's any more
 
     def reduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients reduced over the process set.
@@ -189,7 +191,7 @@ class GradientReducer:
             and hasattr(tf_variable(variable), "handle")
         )
 
-    def _keys_of(self, variables: Sequence[Any]) -> list[int]:
+    def keys_of(self, variables: Sequence[Any]) -> list[int]:
         """Returns the transport's keys of variables, which get one when they are first seen."""
         self.transport.start()
         for variable in variables:
@@ -211,16 +213,16 @@ class GradientReducer:
         if factor != 1.0:
             grads = [grad / factor for grad in grads]
         average = options.op == collectives.Average
-        keys = self._keys_of(variables)
+        keys = self.keys_of(variables)
         self.transport.push(keys, variables, grads, factor, average)
 
     def deliver(self, variable: Any) -> Any:
         """Returns a variable's gradient that was pushed last, reduced over all ranks."""
-        return self.transport.deliver(self._keys_of([variable])[0], variable)
+        return self.transport.deliver(self.keys_of([variable])[0], variable)
 
     def pending(self, variables: Sequence[Any]) -> Any:
         """Returns which variables' gradients were pushed and not delivered; bool, [variables]."""
-        return self.transport.pending(self._keys_of(variables), variables)
+        return self.transport.pending(self.keys_of(variables), variables)
 
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[list[Any]]:

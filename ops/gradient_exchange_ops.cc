@@ -1,6 +1,7 @@
 // Gradients that travel while training goes on: through parameter servers, or in a lane.
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -162,7 +163,11 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
     // If another op of the step fails, nobody wants the gradient any more.
     tensorflow::CancellationManager* const cancellation = context->cancellation_manager();
     const tensorflow::CancellationToken token = cancellation->get_cancellation_token();
-    if (!cancellation->RegisterCallback(token, [exchange, key] { exchange->CancelDeliver(key); })) {
+    const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+    if (!cancellation->RegisterCallback(token, [exchange, key, cancelled] {
+          cancelled->store(true);
+          exchange->CancelDeliver(key);
+        })) {
       context->SetStatus(absl::CancelledError("the step was cancelled"));
       done();
       return;
@@ -179,6 +184,9 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
           }
           done();
         });
+    if (cancelled->load()) {
+      exchange->CancelDeliver(key);  // it was cancelled before it began to wait
+    }
   }
 
  private:

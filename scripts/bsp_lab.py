@@ -72,14 +72,16 @@ def _cell(
     settings: tuple[int, float] = _OWN,
 ) -> Cell:
     cycle, fusion = settings
+    # Rounds are for arms that are compared with each other.
+    once = gbit == 1 or RAW_GROUPED not in ways
     return Cell(
         network,
         _HOSTS,
         gbit,
         _SHRINK,
         [Arm(way) for way in ways],
-        rounds=2 if gbit == 10 else 1,
-        steps=2 if gbit == 10 else 3,
+        rounds=1 if once else 2,
+        steps=3 if once else 2,
         warm=1 if gbit == 10 else 0,  # nothing is pipelined there
         attempts=1,
         stretch=stretch,

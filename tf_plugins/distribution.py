@@ -54,6 +54,7 @@ class Distribution:
 
     def forget(self) -> None:
         """Has the next step agree anew; for all ranks together, and graphs traced anew."""
+        self.overlap.warn_of_pending()
         self.reducer.forget()
         self.overlap = OverlappedStep(self)
         self.pace = self.sync.pace(self)

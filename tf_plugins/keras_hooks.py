@@ -80,7 +80,7 @@ def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
             return plain(self, *args, **kwargs)
         with self.distribute_strategy.scope():
             reject_replicas()
-        with one_at_a_time(), _last_of(bound.arguments, comparison, self), _cleared(self):
+        with one_at_a_time(), added(bound.arguments, comparison, self), _cleared(self):
             comparison.begin(self)
             return plain(*bound.args, **bound.kwargs)
 
@@ -123,20 +123,23 @@ def _cleared(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _last_of(arguments: dict[str, Any], comparison: Any, model: Any) -> Iterator[None]:
-    """Puts the comparison behind the callbacks that `fit` was given, for the while of the block."""
-    given = arguments["callbacks"]
+def added(
+    arguments: dict[str, Any], callback: Any, model: Any, first: bool = False
+) -> Iterator[None]:
+    """Puts a callback behind, or before, those that `fit` was given, for the while of the block."""
+    given = arguments.get("callbacks")
     if not isinstance(given, keras.callbacks.CallbackList):
-        arguments["callbacks"] = [*keras.tree.flatten(given or []), comparison]
+        others = keras.tree.flatten(given or [])
+        arguments["callbacks"] = [callback, *others] if first else [*others, callback]
         yield
         return
-    comparison.set_model(model)
-    comparison.set_params(given.params)
-    given.callbacks.append(comparison)
+    callback.set_model(model)
+    callback.set_params(given.params)
+    given.callbacks.insert(0 if first else len(given.callbacks), callback)
     try:
         yield
     finally:
-        given.callbacks.remove(comparison)
+        given.callbacks.remove(callback)
 
 
 def _comparison(model: Any, arguments: dict[str, Any]) -> Any:

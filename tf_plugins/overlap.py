@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from trepak.tf_plugins.distributed_optimizer import DistributedMixin
+from trepak.tf_plugins.keras_hooks import added
 
 # What shows the weights, or works with them, from outside a training step.
 _SHOWS_WEIGHTS = (
@@ -133,12 +134,8 @@ def _flushing_blocks(model: Any, make_train_function: Any) -> Any:
 def _flushing_epochs(model: Any, fit: Any) -> Any:
     def method(*args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(fit).bind(*args, **kwargs)
-        given = bound.arguments.get("callbacks")
-        if isinstance(given, keras.callbacks.CallbackList):
-            given.callbacks.insert(0, _flush_callback(model))
-        else:
-            bound.arguments["callbacks"] = [_flush_callback(model), *tf.nest.flatten(given or [])]
-        return fit(*bound.args, **bound.kwargs)
+        with added(bound.arguments, _flush_callback(model), model, first=True):
+            return fit(*bound.args, **bound.kwargs)
 
     return method
 
@@ -150,10 +147,8 @@ def _flush_callback(model: Any) -> Any:
         if _is_distributed(model):
             model.optimizer._trepak.overlap.resume()
 
-    callback = keras.callbacks.LambdaCallback(
+    return keras.callbacks.LambdaCallback(
         on_train_begin=resume,
         on_epoch_end=lambda epoch, logs: _flush(model),
         on_train_end=lambda logs: _flush(model),
     )
-    callback.set_model(model)
-    return callback

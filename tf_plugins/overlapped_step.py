@@ -7,15 +7,18 @@ update, and then its forward, wait for layer l's gradient and for no other.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
+from trepak.horovod_ext import basics
 from trepak.horovod_ext.variables import outside_graph, tf_variable
 from trepak.tf_plugins.tracing import if_true, reject_xla
 
@@ -41,6 +44,7 @@ class OverlappedStep:
         self._begun: Any = None  # where begin() was traced, until the step's gradients come
         self._rate: Any = None  # the learning rate of the step that was pushed
         self._finish: Any = None  # flush(), compiled
+        self._pushed: tuple[Any, ...] = ()  # what knows which gradients are pending
         self._warned = False
 
     def obstacle(self, optimizer: Any) -> str | None:
@@ -114,7 +118,10 @@ class OverlappedStep:
         iterations = tf.identity(optimizer._iterations)
         rate = optimizer._get_current_learning_rate()
         self._rate_variable(optimizer).assign(rate)
-        reducer.push([grad for grad, _ in pushed], [variable for _, variable in pushed])
+        which = [variable for _, variable in pushed]
+        reducer.push([grad for grad, _ in pushed], which)
+        self._pushed = reducer.transport, reducer.keys_of(which), which
+        _watch(self)
         if any(grad is not None for grad, _ in rest):
             reduced = reducer.reduce([grad for grad, _ in rest], [v for _, v in rest])
             with self._applying(optimizer, iterations, rate):
@@ -131,6 +138,20 @@ class OverlappedStep:
             )
         with tf.init_scope():
             self._finish()
+
+    def warn_of_pending(self) -> None:
+        """Warns of a step that nobody has applied; no collective call."""
+        if not self._pushed:
+            return
+        transport, keys, variables = self._pushed
+        # What has failed has told so.
+        with contextlib.suppress(tf.errors.OpError), tf.init_scope():
+            if basics.is_initialized() and tf.reduce_any(transport.pending(keys, variables)):
+                warnings.warn(
+                    f"rank {basics.rank()}: the last step's gradients were never applied: call "
+                    "optimizer.flush() before the job or its Horovod ends.",
+                    stacklevel=2,
+                )
 
     def _deferrable(self, variables: Sequence[Any]) -> list[Any]:
         reducer = self._distribution.reducer
@@ -187,3 +208,20 @@ def _is_own(classes: Sequence[type], name: str) -> bool:
     """Tells whether one of these optimizer classes replaces a method of Keras' Optimizer."""
     method = next(vars(cls)[name] for cls in classes if name in vars(cls))
     return method is not getattr(keras.optimizers.Optimizer, name)
+
+
+_watched: weakref.WeakSet[OverlappedStep] = weakref.WeakSet()
+
+
+def _watch(step: OverlappedStep) -> None:
+    """Has a step's gradients that are pending when all ends not be lost silently."""
+    _watched.add(step)
+    basics.before_shutdown(_warn_of_pending)  # again: before what carries them ends
+    atexit.unregister(_warn_of_pending)
+    atexit.register(_warn_of_pending)
+
+
+def _warn_of_pending() -> None:
+    for step in list(_watched):
+        step.warn_of_pending()
+    _watched.clear()

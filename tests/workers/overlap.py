@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 from exactness import TRANSPORT, dense_model, wrapped
 from harness import case
+from horovod.common.exceptions import HorovodInternalError
 
 import trepak
 import trepak.keras as hvd
@@ -117,10 +119,14 @@ def nothing_is_pending_at_the_end_of_epochs() -> None:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             seen.append(pending(self.model))
 
-    model = compiled()
-    fit(model, epochs=2, callbacks=[Look()])
-    assert seen == ([True] * BATCHES + [False]) * 2, seen
-    check_weights(model, reference(epochs=2))
+    for listed in (False, True):
+        model, look = compiled(), Look()
+        given = keras.callbacks.CallbackList([look], True, model=model) if listed else [look]
+        seen.clear()
+        fit(model, epochs=2, callbacks=given)
+        assert seen == ([True] * BATCHES + [False]) * 2, seen
+        assert getattr(given, "callbacks", given)[0] is look
+        check_weights(model, reference(epochs=2))
 
 
 @case
@@ -214,6 +220,48 @@ def steps_go_on_after_a_shutdown() -> None:
     check_weights(model, expected)
     fit(model)
     check_weights(model, reference(epochs=3))
+
+
+@case
+def a_step_that_nobody_applies_is_told() -> None:
+    model = compiled(transport=None)
+    stop_after(model, 2)
+    with pytest.warns(UserWarning, match="never applied"):
+        hvd.shutdown()
+    hvd.init()
+
+
+@case
+def half_a_step_is_told_and_a_new_optimizer_goes_on() -> None:
+    x, y = data()
+    model = compiled(transport=None)
+    optimizer, variables = model.optimizer, model.trainable_variables
+    optimizer.build(variables)
+
+    def fail_late(broken: Any) -> None:
+        if broken:
+            time.sleep(1.0)  # the other gradients are pushed meanwhile
+            raise RuntimeError("broken")
+
+    @tf.function
+    def step(broken: Any) -> None:
+        optimizer.begin_step()
+        grads = [tf.ones(variable.shape) for variable in variables]
+        with tf.control_dependencies([tf.py_function(fail_late, [broken], [])]):
+            grads[0] = tf.identity(grads[0])
+        optimizer.apply(grads, variables)
+
+    step(False)
+    optimizer.flush()
+    weights = model.get_weights()
+    with pytest.raises(tf.errors.UnknownError, match="broken"):
+        step(True)
+    with pytest.raises(HorovodInternalError, match="compiled with a new optimizer"):
+        model.set_weights(weights)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), "mse", jit_compile=False)
+    model.set_weights(weights)
+    fit(model)
+    assert model.optimizer.iterations.numpy() == BATCHES
 
 
 @case
