@@ -1,6 +1,6 @@
 # The commands of trepak. `make` lists them.
 
-TRAIN := .venv/bin/python -m trepak.scripts.launch_digits
+TRAIN := .venv/bin/python -m trepak.scripts.examples.launch_digits
 BENCH := .venv/bin/trepak bench
 BENCHES ?= bsp
 SHELL := /bin/bash
@@ -28,7 +28,7 @@ lint: setup ## Run ruff, mypy and clang-format
 format: setup ## Format the sources in place
 	@.venv/bin/ruff check --quiet --fix-only .
 	@.venv/bin/ruff format --quiet .
-	@find horovod_ext ops \( -name '*.cc' -o -name '*.h' \) -exec clang-format -i {} +
+	@find ops \( -name '*.cc' -o -name '*.h' \) -exec clang-format -i {} +
 
 native-test: setup ## Test the native code: plain, and with the sanitizers
 	@scripts/check.sh native

@@ -11,8 +11,11 @@ import functools
 import re
 from typing import Any
 
+import horovod.tensorflow as hvd
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
+
+from trepak.horovod_ext import liveness
 
 # What Horovod's core, trepak's flows, Gloo and MPI write when a peer is gone or Horovod was shut
 # down.
@@ -34,9 +37,7 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
 
     def __init__(self, node_def: Any, op: Any, message: str, *args: Any) -> None:
         """Makes the error from what TensorFlow says; the message names this rank and the remedy."""
-        from trepak.horovod_ext import basics, liveness
-
-        rank = str(basics.rank()) if basics.is_initialized() else "of unknown number"
+        rank = str(hvd.rank()) if hvd.is_initialized() else "of unknown number"
         cause = str(message).strip().splitlines()[0].rstrip(".")
         try:
             who = liveness.gone()

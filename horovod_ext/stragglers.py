@@ -246,12 +246,6 @@ class StragglerTable:
         """Returns what a rank has brought to rounds; None where each step is reduced over all."""
         return self._rounds[rank] if self._rounds else None
 
-    def verdict(self) -> str:
-        """Returns in words how much of the time was waiting, for whom, and which page may help."""
-        from trepak.horovod_ext.straggler_verdict import verdict_of  # which is about this class
-
-        return verdict_of(self)
-
 
 def least_last(count: int, n: int) -> float:
     """Returns the share of the steps in which `count` stragglers of n ranks are the last ones."""

@@ -4,11 +4,11 @@
 #include <memory>
 #include <utility>
 
-#include "horovod_ext/runtime/adpsgd_engine.h"
-#include "horovod_ext/runtime/sample_budget.h"
 #include "ops/engine_ops.h"
 #include "ops/job_attributes.h"
 #include "ops/packed.h"
+#include "ops/runtime/adpsgd/adpsgd_engine.h"
+#include "ops/runtime/coordination/sample_budget.h"
 #include "ops/stream_ops.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/build_info.h"
+#include "ops/runtime/build_info.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

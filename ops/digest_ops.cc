@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "horovod_ext/runtime/digest.h"
+#include "ops/runtime/digest.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"

@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "horovod_ext/runtime/engine.h"
 #include "ops/engine_ops.h"
+#include "ops/runtime/parameters/engine.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/sample_budget.h"
 #include "ops/led_ops.h"
 #include "ops/packed.h"
+#include "ops/runtime/coordination/sample_budget.h"
 #include "tensorflow/core/framework/op.h"
 
 namespace trepak {

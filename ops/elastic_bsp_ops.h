@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "horovod_ext/runtime/elastic_bsp_engine.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_engine.h"
 #include "ops/stream_ops.h"
 #include "tensorflow/core/framework/op_kernel.h"
 

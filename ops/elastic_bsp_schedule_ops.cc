@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "horovod_ext/runtime/elastic_bsp_simulation.h"
 #include "ops/elastic_bsp_ops.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_simulation.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 

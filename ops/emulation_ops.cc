@@ -3,9 +3,9 @@
 #include <chrono>
 #include <string>
 
-#include "horovod_ext/runtime/emulated_stream.h"
-#include "horovod_ext/runtime/timeline.h"
-#include "horovod_ext/runtime/unevenness.h"
+#include "ops/runtime/observe/emulated_stream.h"
+#include "ops/runtime/observe/timeline.h"
+#include "ops/runtime/observe/unevenness.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "horovod_ext/runtime/engine.h"
-#include "horovod_ext/runtime/status.h"
+#include "ops/runtime/net/status.h"
+#include "ops/runtime/parameters/engine.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "horovod_ext/runtime/engine.h"
 #include "ops/engine_ops.h"
+#include "ops/runtime/parameters/engine.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "horovod_ext/runtime/job_endpoints.h"
+#include "ops/runtime/net/job_endpoints.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace trepak {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/collective_lane.h"
 #include "ops/engine_ops.h"
+#include "ops/runtime/lanes/collective_lane.h"
 
 namespace trepak {
 

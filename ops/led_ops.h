@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/engine.h"
-#include "horovod_ext/runtime/global_parameters.h"
-#include "horovod_ext/runtime/sample_budget.h"
 #include "ops/job_attributes.h"
 #include "ops/packed.h"
+#include "ops/runtime/coordination/sample_budget.h"
+#include "ops/runtime/parameters/engine.h"
+#include "ops/runtime/parameters/global_parameters.h"
 #include "ops/stream_ops.h"
 #include "tensorflow/core/framework/op_kernel.h"
 

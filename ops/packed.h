@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/payload.h"
 #include "ops/payload_tensor.h"
+#include "ops/runtime/net/payload.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 

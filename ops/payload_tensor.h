@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "horovod_ext/runtime/message.h"
-#include "horovod_ext/runtime/payload.h"
+#include "ops/runtime/net/message.h"
+#include "ops/runtime/net/payload.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/framework/tensor.h"
 

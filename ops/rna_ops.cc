@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/sample_budget.h"
-#include "horovod_ext/runtime/summation.h"
 #include "ops/engine_ops.h"
 #include "ops/led_ops.h"
 #include "ops/packed.h"
+#include "ops/runtime/coordination/sample_budget.h"
+#include "ops/runtime/parameters/summation.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

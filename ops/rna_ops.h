@@ -3,7 +3,7 @@
 #ifndef TREPAK_OPS_RNA_OPS_H_
 #define TREPAK_OPS_RNA_OPS_H_
 
-#include "horovod_ext/runtime/rna_engine.h"
+#include "ops/runtime/rna/rna_engine.h"
 #include "ops/stream_ops.h"
 
 namespace trepak {

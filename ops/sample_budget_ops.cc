@@ -1,7 +1,7 @@
 // Epochs of so many samples of all ranks together.
 
-#include "horovod_ext/runtime/sample_budget.h"
 #include "ops/engine_ops.h"
+#include "ops/runtime/coordination/sample_budget.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

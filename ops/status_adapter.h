@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "horovod_ext/runtime/status.h"
+#include "ops/runtime/net/status.h"
 
 namespace trepak {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "horovod_ext/runtime/step_probe.h"
-#include "horovod_ext/runtime/timer_thread.h"
+#include "ops/runtime/net/timer_thread.h"
+#include "ops/runtime/observe/step_probe.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

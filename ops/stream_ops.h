@@ -11,8 +11,8 @@
 #include <memory>
 #include <utility>
 
-#include "horovod_ext/runtime/streams.h"
 #include "ops/engine_ops.h"
+#include "ops/runtime/coordination/streams.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

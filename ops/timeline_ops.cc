@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include "horovod_ext/runtime/timeline.h"
-#include "horovod_ext/runtime/unevenness.h"
+#include "ops/runtime/observe/timeline.h"
+#include "ops/runtime/observe/unevenness.h"
 #include "ops/status_adapter.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "horovod_ext/runtime/unevenness.h"
+#include "ops/runtime/observe/unevenness.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

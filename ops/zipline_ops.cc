@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "horovod_ext/runtime/zipline.h"
+#include "ops/runtime/elastic_bsp/zipline.h"
 #include "ops/status_adapter.h"
 #include "ops/stream_ops.h"
 #include "tensorflow/core/framework/op.h"

@@ -36,7 +36,7 @@ stage_ruff() { ruff check .; }
 stage_format() { ruff format --check .; }
 
 stage_clang_format() {
-  find horovod_ext ops -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run -Werror
+  find ops -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run -Werror
 }
 
 # native_build NAME CMAKE_OPTION…: builds in build/NAME and runs its tests.

@@ -17,7 +17,7 @@ from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, value, 
 from trepak.scripts.errors import InputError, check_writable
 from trepak.scripts.lab.commands import add_parser as add_lab_parser
 
-# A bench is a module of this package called bench_<name>, with SUMMARY (a line for --help),
+# A bench is a module of the package `bench` called bench_<name>, with SUMMARY (a line for --help),
 # measure(Options) -> Report and, where a picture helps, draw(Report, matplotlib Figure).
 _PREFIX = "bench_"
 _PICTURES = (".png", ".pdf", ".svg")
@@ -25,10 +25,10 @@ _PICTURES = (".png", ".pdf", ".svg")
 
 def bench_names() -> list[str]:
     """Returns the names of all benches."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent / "bench"
     modules = [m.name for m in pkgutil.iter_modules([str(folder)]) if m.name.startswith(_PREFIX)]
     names = [name.removeprefix(_PREFIX) for name in modules]
-    return sorted(n for n in names if n != "report" and not n.endswith("_worker"))
+    return sorted(n for n in names if not n.endswith("_worker"))
 
 
 def load_bench(name: str) -> ModuleType:
@@ -40,7 +40,7 @@ def load_bench(name: str) -> ModuleType:
     names = bench_names()
     if name not in names:
         raise InputError(f"there is no bench {name!r}; there are: {', '.join(names)}.")
-    return importlib.import_module(f"{__package__}.{_PREFIX}{name}")
+    return importlib.import_module(f"{__package__}.bench.{_PREFIX}{name}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,7 +124,7 @@ def _steps(text: str) -> tuple[int, int | None]:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from trepak.scripts.bench_report import Options, conclude
+    from trepak.scripts.report import Options, conclude
 
     bench = load_bench(options.name)
     if options.kept and not options.kept.is_dir():

@@ -293,7 +293,7 @@ trepak_key() {
     cd "$ROOT"
     python_key
     cat setup.py pyproject.toml CMakeLists.txt
-    find ops horovod_ext/runtime -type f ! -name '*_test.cc' \
+    find ops -type f ! -name '*_test.cc' \
       \( -name '*.cc' -o -name '*.h' -o -name '*.cmake' -o -name CMakeLists.txt \) -print0 |
       LC_ALL=C sort -z | xargs -0 sha256sum
   ) | hash

@@ -21,8 +21,8 @@ from trepak.scripts.entrance import console as plain_console
 from trepak.scripts.errors import InputError, UserError, printable, read_json, reading
 from trepak.scripts.light_import import light_import
 
-sinks = light_import("trepak.tf_plugins.straggler_sinks")
-tables = light_import("trepak.tf_plugins.straggler_tables")
+sinks = light_import("trepak.tf_plugins.callbacks.straggler_sinks")
+tables = light_import("trepak.tf_plugins.callbacks.straggler_tables")
 
 _NOTHING = (
     "No job on this machine tells of its ranks. Add trepak.callbacks.StragglerMonitor() to fit's "

@@ -1,4 +1,4 @@
-"""Schedules of RNA's ranks, and what horovod_ext/runtime/rna_replay.cc makes of them."""
+"""Schedules of RNA's ranks, and what ops/runtime/rna/rna_replay.cc makes of them."""
 
 from __future__ import annotations
 

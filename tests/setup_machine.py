@@ -74,8 +74,7 @@ class Machine:
         self.cache = self.folder / ".cache/trepak/wheels"
         script = PYTHON_STUB.format(folder=self.folder, cache=self.cache, checkout=self.checkout)
         self.stub("python3.11", script)
-        (self.checkout / "horovod_ext/runtime").mkdir(parents=True)
-        (self.checkout / "ops").mkdir()
+        (self.checkout / "ops/runtime").mkdir(parents=True)
         (self.checkout / "ops/x_ops.cc").write_text("int x;")
         for name in ("setup.py", "pyproject.toml", "CMakeLists.txt"):
             shutil.copy(ROOT / name, self.checkout)

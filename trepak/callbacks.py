@@ -1,14 +1,14 @@
 """trepak's Keras callbacks."""
 
-from trepak.tf_plugins.broadcast_callback import BroadcastGlobalVariablesCallback
-from trepak.tf_plugins.learning_rate_callbacks import (
+from trepak.tf_plugins.callbacks.broadcast_callback import BroadcastGlobalVariablesCallback
+from trepak.tf_plugins.callbacks.learning_rate_callbacks import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
 )
-from trepak.tf_plugins.metric_callback import MetricAverageCallback
-from trepak.tf_plugins.priority_threshold_tuning import PriorityThresholdTuning
-from trepak.tf_plugins.straggler_monitor import StragglerMonitor
-from trepak.tf_plugins.timeline_callback import TimelineCallback
+from trepak.tf_plugins.callbacks.metric_callback import MetricAverageCallback
+from trepak.tf_plugins.callbacks.straggler_monitor import StragglerMonitor
+from trepak.tf_plugins.callbacks.timeline_callback import TimelineCallback
+from trepak.tf_plugins.transport.geryon_threshold_tuning import PriorityThresholdTuning
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",

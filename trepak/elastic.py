@@ -1,17 +1,17 @@
 """Elastic training: `run`, states and the callbacks that keep them."""
 
-from trepak.tf_plugins.elastic import (
+from trepak.tf_plugins.callbacks.elastic_callbacks import (
+    CommitStateCallback,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+)
+from trepak.tf_plugins.model.elastic import (
     HorovodInternalError,
     HostsUpdatedInterrupt,
     KerasState,
     TensorFlowKerasState,
     TensorFlowState,
     run,
-)
-from trepak.tf_plugins.elastic_callbacks import (
-    CommitStateCallback,
-    UpdateBatchStateCallback,
-    UpdateEpochStateCallback,
 )
 
 __all__ = [

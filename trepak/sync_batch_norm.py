@@ -1,5 +1,5 @@
 """The name of `horovod.tensorflow.sync_batch_norm`, which `trepak` has."""
 
-from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
+from trepak.tf_plugins.model.sync_batch_norm import SyncBatchNormalization
 
 __all__ = ["SyncBatchNormalization"]

@@ -14,8 +14,8 @@
 
 #include "horovod/common/common.h"
 #include "horovod/common/operations.h"
-#include "horovod_ext/runtime/collective_calls.h"
-#include "horovod_ext/runtime/rna_worker.h"
+#include "ops/runtime/lanes/collective_calls.h"
+#include "ops/runtime/rna/rna_worker.h"
 
 namespace trepak {
 namespace {

@@ -162,8 +162,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from trepak.scripts.bench_report import Surroundings
     from trepak.scripts.lab import job, network, report, state, unevenness
+    from trepak.scripts.report import Surroundings
 
     network.check_root()
     lab = state.read(options.name)

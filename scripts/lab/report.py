@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trepak.scripts.bench_report import Surroundings
 from trepak.scripts.idle_watch import LEAST_IDLE
 from trepak.scripts.lab import unevenness
 from trepak.scripts.lab.job import Job, Result, host_of
 from trepak.scripts.lab.topology import Lab
 from trepak.scripts.launcher import Line, is_noise, sharing
+from trepak.scripts.report import Surroundings
 
 
 def shower(lab: Lab, np: int) -> Callable[[Line], bool]:

@@ -18,7 +18,7 @@ from harness import case
 
 import trepak
 import trepak.keras as hvd
-from trepak.tf_plugins import turns
+from trepak.tf_plugins.model import turns
 
 OUT = Path(os.environ["OUT"])
 Broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback

@@ -15,7 +15,7 @@ from rna import expect
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
-from trepak.tf_plugins.dynamic_sharding import shuffled
+from trepak.tf_plugins.data.dynamic_sharding import shuffled
 
 SAMPLES, MANY, BATCH = 50, 200, 4
 

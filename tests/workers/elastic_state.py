@@ -1,7 +1,7 @@
 """An elastic state's count of epochs and batches, and epochs that go on where they stopped.
 
 What interrupts a training here is an exception, after which it begins again as under elastic.run:
-on all ranks, without new ones. Real jobs that lose and gain ranks are in tests/test_elastic.py.
+on all ranks, without new ones. Real jobs that lose and gain ranks are in test_elastic.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horovod.runner.elastic.discovery import HostUpdateResult
 from resumed_training import BATCH, STEPS, batched, batches_seen, check_resumed, recording
 
 import trepak.keras as hvd
-from trepak.tf_plugins.elastic_callbacks import converted
+from trepak.tf_plugins.callbacks.elastic_callbacks import converted
 
 
 @case

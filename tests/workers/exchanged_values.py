@@ -11,7 +11,7 @@ from harness import case
 
 import trepak
 import trepak.keras as hvd
-from trepak.tf_plugins.exchanged_values import ExchangedValues
+from trepak.tf_plugins.model.exchanged_values import ExchangedValues
 
 GROUPS = [[0], [1]]
 PROCESS_SETS = [hvd.ProcessSet(group) for group in GROUPS]

@@ -22,7 +22,7 @@ import trepak.keras as hvd
 from trepak.callbacks import PriorityThresholdTuning
 from trepak.horovod_ext import exchange
 from trepak.ops.engine import engine_counters
-from trepak.tf_plugins import forward_order
+from trepak.tf_plugins.transport import forward_order
 
 LATE_SECONDS = 3
 

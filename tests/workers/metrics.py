@@ -11,7 +11,7 @@ from harness import case
 from isolation import LOWER, PROCESS_SETS  # noqa: F401 (which are registered)
 
 import trepak.keras as hvd
-from trepak.tf_plugins.metric_states import SUMMED_STATES
+from trepak.tf_plugins.callbacks.metric_states import SUMMED_STATES
 
 M = keras.metrics
 average = hvd.callbacks.MetricAverageCallback

@@ -12,7 +12,7 @@ from harness import case
 from isolation import LOWER, PROCESS_SETS  # noqa: F401 (which are registered)
 
 import trepak.keras as hvd
-from trepak.tf_plugins.sync_batch_norm import _local_statistics
+from trepak.tf_plugins.model.sync_batch_norm import _local_statistics
 
 EPSILON = 1e-3
 

@@ -34,13 +34,13 @@ from trepak.horovod_ext.broadcasting import (
 )
 from trepak.horovod_ext.collectives import Adasum, Average, Compression, Sum, barrier, join
 from trepak.keras import callbacks, elastic
-from trepak.tf_plugins.bsp import BSP
-from trepak.tf_plugins.distributed_tape import DistributedGradientTape
-from trepak.tf_plugins.keras_values import allgather, allreduce, broadcast, reducescatter
-from trepak.tf_plugins.model_loading import load_model
-from trepak.tf_plugins.state_average import average_state
-from trepak.tf_plugins.sync_batch_norm import SyncBatchNormalization
-from trepak.tf_plugins.wrappers import DistributedOptimizer, PartialDistributedOptimizer
+from trepak.tf_plugins.callbacks.state_average import average_state
+from trepak.tf_plugins.model.keras_values import allgather, allreduce, broadcast, reducescatter
+from trepak.tf_plugins.model.model_loading import load_model
+from trepak.tf_plugins.model.sync_batch_norm import SyncBatchNormalization
+from trepak.tf_plugins.optimizer.distributed_tape import DistributedGradientTape
+from trepak.tf_plugins.optimizer.wrappers import DistributedOptimizer, PartialDistributedOptimizer
+from trepak.tf_plugins.sync.bsp import BSP
 
 __all__ = [
     "Adasum",

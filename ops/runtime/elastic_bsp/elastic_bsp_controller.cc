@@ -1,0 +1,164 @@
+#include "ops/runtime/elastic_bsp/elastic_bsp_controller.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace trepak {
+namespace {
+
+double Seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+double ElasticBspController::Now() const { return Seconds(Clock::now() - began_at_); }
+
+ElasticBspScheduler::Counters ElasticBspController::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return scheduler_.counters();
+}
+
+std::vector<ElasticBspScheduler::Step> ElasticBspController::recorded() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return scheduler_.recorded();
+}
+
+Status ElasticBspController::Begin() { return Carry(scheduler_.Begin(Now())); }
+
+Status ElasticBspController::Handle(Message message) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
+  const Header& header = message.header;
+  if (header.sender >= options().size) {
+    return InvalidArgumentError("a message comes from rank " + std::to_string(header.sender) +
+                                " of " + std::to_string(options().size));
+  }
+  switch (header.kind) {
+    case MessageKind::kStepped:
+      return OnStepped(header, message.payload);
+    case MessageKind::kFetched:
+      if (header.round == fetching_for_) {  // or it is of one that went on without it
+        OnFetched(header.sender);
+      }
+      return OkStatus();
+    case MessageKind::kDrain:
+      return OnDrain(header);
+    default:
+      return InvalidArgumentError("the controller of ranks' steps got a message of kind " +
+                                  std::to_string(static_cast<int>(header.kind)));
+  }
+}
+
+Status ElasticBspController::OnStepped(const Header& header, const Payload& payload) {
+  std::array<double, 2> seconds{};  // of communication, and held up
+  if (payload.size() != sizeof(seconds) || !scheduler_.is_at_step(header.sender)) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " ended a step that it can't have taken");
+  }
+  std::memcpy(seconds.data(), payload.data(), sizeof(seconds));
+  if (!std::isfinite(seconds[0]) || !std::isfinite(seconds[1])) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " says of a step that it took no finite time");
+  }
+  return Carry(scheduler_.End(header.sender, Now(), seconds[0], seconds[1]));
+}
+
+void ElasticBspController::OnFetched(uint32_t rank) {
+  if (fetching_.erase(rank) != 0 && fetching_.empty()) {
+    Message open;
+    open.header.kind = MessageKind::kOpen;
+    open.header.round = fetching_for_;
+    Broadcast(open);
+    scheduler_.Excuse(Now());
+  }
+}
+
+Status ElasticBspController::OnDrain(const Header& header) {
+  TREPAK_RETURN_IF_ERROR(AddDraining(header.sender));
+  TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Pause(header.sender, Now())));
+  if (!all_drain()) {
+    return OkStatus();
+  }
+  EndDrain();
+  Message drained;
+  drained.header.kind = MessageKind::kDrained;
+  Broadcast(drained);
+  return Carry(scheduler_.Begin(Now()));
+}
+
+Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
+  for (const uint32_t rank : orders.taken_out) {
+    std::fprintf(stderr,
+                 "trepak: rank %u does not answer, or waits for one that does not; others go on "
+                 "without it where they can.\n",
+                 rank);
+  }
+  for (const uint32_t rank : orders.back) {
+    std::fprintf(stderr, "trepak: rank %u answers again, and soon takes part again.\n", rank);
+  }
+  if (orders.barrier) {
+    TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
+    fetching_for_ = scheduler_.superstep();
+    fetching_since_ = Now();
+    for (const ElasticBspScheduler::Grant& grant : orders.grants) {
+      fetching_.insert(grant.worker);
+    }
+  }
+  return Tell(orders.grants, orders.barrier);
+}
+
+Status ElasticBspController::Tell(const std::vector<ElasticBspScheduler::Grant>& grants,
+                                  bool at_barrier) {
+  for (const ElasticBspScheduler::Grant& grant : grants) {
+    Message message;
+    message.header.kind = MessageKind::kGrant;
+    message.header.key = static_cast<uint32_t>(scheduler_.superstep());
+    message.header.round = grant.steps;
+    message.header.flags = at_barrier ? kAtBarrier : 0;
+    message.header.slice = static_cast<uint32_t>(grants.size());
+    TREPAK_RETURN_IF_ERROR(Send(grant.worker, {}, std::move(message)));
+  }
+  return OkStatus();
+}
+
+Status ElasticBspController::Tick(Clock::time_point now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
+  const double seconds = Now();
+  TREPAK_RETURN_IF_ERROR(CheckFetching(seconds));
+  if (fetching_.empty()) {
+    TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Tick(seconds)));
+  }
+  TREPAK_RETURN_IF_ERROR(CheckWaiting(seconds));
+  if (seconds - told_waiting_ >= Seconds(options().deadline) / 4) {
+    told_waiting_ = seconds;
+    TREPAK_RETURN_IF_ERROR(Tell(scheduler_.Waiting(), false));
+  }
+  return CheckDraining(now);
+}
+
+Status ElasticBspController::CheckFetching(double now) {
+  const double waited = now - fetching_since_;
+  const std::set<uint32_t> fetching = fetching_;
+  for (const uint32_t rank : fetching) {
+    if (waited > Seconds(options().deadline)) {
+      return WaitedTooLong({fetching.begin(), fetching.end()}, "fetch the parameters of a barrier");
+    }
+    if (waited > scheduler_.patience(rank)) {
+      OnFetched(rank);
+      TREPAK_RETURN_IF_ERROR(Carry(scheduler_.TakeOut(rank, now)));
+    }
+  }
+  return OkStatus();
+}
+
+Status ElasticBspController::CheckWaiting(double now) const {
+  const std::vector<uint32_t> awaited = scheduler_.Awaited(now, Seconds(options().deadline));
+  return awaited.empty() ? OkStatus() : WaitedTooLong(awaited, "end a step, which others wait for");
+}
+
+}  // namespace trepak

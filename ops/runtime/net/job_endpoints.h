@@ -1,0 +1,37 @@
+// What all endpoints of a process need to begin and to end: a transport, and a common farewell.
+
+#ifndef TREPAK_OPS_RUNTIME_NET_JOB_ENDPOINTS_H_
+#define TREPAK_OPS_RUNTIME_NET_JOB_ENDPOINTS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/runtime/net/endpoint.h"
+#include "ops/runtime/net/handshake.h"
+
+namespace trepak {
+
+// This process's place in the job.
+struct JobOptions {
+  uint32_t rank = 0;
+  uint32_t size = 1;
+  std::string host;  // this rank's address, which the others can reach
+  Secret secret{};   // the job's
+  bool encrypt = false;
+  std::chrono::milliseconds deadline{60'000};
+  std::vector<int> dscp = {46, 0};  // by priority, the highest first
+
+  Endpoint::Options endpoint() const { return {rank, size, deadline}; }
+};
+
+// Gives an endpoint a transport that listens.
+Status Listen(const JobOptions& options, Endpoint* endpoint);
+
+// Has endpoints say farewell, and waits until their peers have too; null ones are left out.
+void LeaveTogether(const std::vector<Endpoint*>& endpoints, std::chrono::milliseconds patience);
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_RUNTIME_NET_JOB_ENDPOINTS_H_

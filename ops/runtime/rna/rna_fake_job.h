@@ -1,0 +1,249 @@
+// All ranks of an RNA job in one process, for tests.
+
+#ifndef TREPAK_OPS_RUNTIME_RNA_RNA_FAKE_JOB_H_
+#define TREPAK_OPS_RUNTIME_RNA_RNA_FAKE_JOB_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ops/runtime/net/fake_network.h"
+#include "ops/runtime/net/job_endpoints.h"
+#include "ops/runtime/parameters/fake_parameters.h"
+#include "ops/runtime/parameters/summation.h"
+#include "ops/runtime/rna/rna_controller.h"
+#include "ops/runtime/rna/rna_worker.h"
+
+namespace trepak {
+
+constexpr std::chrono::milliseconds kDeadline{20'000};
+
+// What Horovod does in a real job: a round's sum is there when all ranks have brought their part.
+class Allreduce {
+ public:
+  explicit Allreduce(uint32_t size) : size_(size) {}
+
+  Status Sum(uint64_t call, ElementType type, const Payload& buffer,
+             const std::function<bool()>& given_up) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    Meeting& meeting = meetings_[call];
+    meeting.parts.push_back(buffer);
+    if (meeting.parts.size() == size_) {
+      Payload sum = meeting.parts[0];
+      for (uint32_t i = 1; i < size_; ++i) {
+        Accumulate(type, buffer.size(), 1.0, meeting.parts[i].data(), sum.mutable_data());
+      }
+      for (uint32_t i = 1; i < size_; ++i) {
+        const char* const from = static_cast<const char*>(sum.data());
+        std::copy(from, from + sum.size(), static_cast<char*>(meeting.parts[i].mutable_data()));
+      }
+      meeting.done = true;
+      changed_.notify_all();
+    }
+    while (!meeting.done) {
+      if (given_up()) {
+        return CancelledError("given up");
+      }
+      changed_.wait_for(lock, std::chrono::milliseconds(5));
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct Meeting {
+    std::vector<Payload> parts;
+    bool done = false;
+  };
+  const uint32_t size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, Meeting> meetings_;  // Guarded by mutex_; by call.
+};
+
+class SharedReducer : public RoundReducer {
+ public:
+  // While the rank is held, it does not hear that a round has ended.
+  explicit SharedReducer(Allreduce* allreduce, const std::atomic<bool>* held = nullptr)
+      : allreduce_(allreduce), held_(held) {}
+  Status Sum(uint64_t call, ElementType type, const Payload& buffer,
+             const std::function<bool()>& given_up) override {
+    const Status status = allreduce_->Sum(call, type, buffer, given_up);
+    while (held_ != nullptr && *held_ && !given_up()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return given_up() ? CancelledError("given up") : status;
+  }
+
+ private:
+  Allreduce* const allreduce_;
+  const std::atomic<bool>* const held_;
+};
+
+inline Gradient GradientOf(float value, uint64_t samples = 1, double rate = 0.1) {
+  Gradient gradient{Payload::Allocate(sizeof(float)), 0, samples, rate};
+  *static_cast<float*>(gradient.values.mutable_data()) = value;
+  return gradient;
+}
+
+inline float ValueOf(const RnaWorker::Round& round) {
+  return *static_cast<const float*>(round.sum.data());
+}
+
+// Waits until a worker has rounds to read, and reads one.
+inline RnaWorker::Round ReadFrom(RnaWorker* worker) {
+  RnaWorker::Round round;
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (worker->finished() == 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const Status status = worker->Read(&round);
+  EXPECT_TRUE(status.ok()) << status;
+  return round;
+}
+
+using Groups = std::vector<std::vector<uint32_t>>;
+
+// All ranks of a job in one process. Gradients are one number, unless there are more elements.
+class Job {
+ public:
+  explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
+               std::chrono::milliseconds deadline = kDeadline, Groups groups = {},
+               uint64_t period = 0, size_t elements = 1)
+      : Job(size, std::move(rules), WorkerRules(staleness, period, elements), deadline,
+            std::move(groups)) {}
+
+  Job(uint32_t size, RnaController::Rules rules, const RnaWorker::Rules& worker_rules,
+      std::chrono::milliseconds deadline = kDeadline, Groups groups = {})
+      : held_(size), size_(size), deadline_(deadline), worker_rules_(worker_rules), workers_(size) {
+    worker_rules_.elements = std::max<size_t>(1, worker_rules_.elements);
+    if (groups.empty()) {
+      groups.emplace_back();
+      for (uint32_t rank = 0; rank < size; ++rank) {
+        groups[0].push_back(rank);
+      }
+    }
+    for (const std::vector<uint32_t>& members : groups) {
+      rules.members = members;
+      StartGroup(rules);
+    }
+  }
+
+  ~Job() {
+    for (auto& worker : workers_) {
+      worker->Cancel(CancelledError("the test is over"));
+      worker->Shutdown();  // not in its own thread, which may hold it for a moment longer
+    }
+    controllers_.clear();
+    workers_.clear();
+  }
+
+  Status Write(uint32_t rank, float value, uint64_t samples = 1, double rate = 0.1) {
+    return workers_[rank]->Write(GradientOf(value, samples, rate));
+  }
+
+  RnaWorker::Round Read(uint32_t rank) { return ReadFrom(workers_[rank].get()); }
+
+  std::future<Status> Drain(uint32_t rank) {
+    auto promise = std::make_shared<std::promise<Status>>();
+    workers_[rank]->Drain([promise](const Status& status) { promise->set_value(status); });
+    return promise->get_future();
+  }
+
+  std::future<Status> Await(uint32_t rank) {
+    auto promise = std::make_shared<std::promise<Status>>();
+    workers_[rank]->Await([promise](const Status& status) { promise->set_value(status); });
+    return promise->get_future();
+  }
+
+  // Keeps a rank from hearing that rounds have ended.
+  void Hold(uint32_t rank, bool held) { held_[rank] = held; }
+
+  // Ends a rank that leads a group, as if its training were over.
+  void Leave(size_t group, uint32_t leader) {
+    LeaveTogether({workers_[leader].get(), controllers_[group].get()},
+                  std::chrono::milliseconds(0));
+  }
+
+  RnaWorker& worker(uint32_t rank) { return *workers_[rank]; }
+  uint32_t size() const { return size_; }
+
+ public:
+  FakeNetwork network;  // outlives the ranks
+
+ private:
+  static RnaWorker::Rules WorkerRules(uint64_t staleness, uint64_t period, size_t elements) {
+    RnaWorker::Rules rules;
+    rules.staleness = staleness;
+    rules.exchange.period = period;
+    rules.elements = elements;
+    return rules;
+  }
+
+  void StartGroup(const RnaController::Rules& rules) {
+    const std::vector<uint32_t>& members = rules.members;
+    const uint32_t leader = members.front();
+    const std::string controller = "controller " + std::to_string(leader);
+    allreduces_.push_back(std::make_unique<Allreduce>(static_cast<uint32_t>(members.size())));
+    std::vector<std::string> addresses(size_);
+    std::shared_ptr<ErrorLatch> leaders_errors;
+    worker_rules_.exchange.ranks = static_cast<uint32_t>(members.size());
+    for (const uint32_t rank : members) {
+      auto errors = std::make_shared<ErrorLatch>();
+      worker_rules_.leads = rank == leader;
+      leaders_errors = rank == leader ? errors : leaders_errors;
+      addresses[rank] = "worker " + std::to_string(rank);
+      workers_[rank] = std::make_shared<RnaWorker>(
+          Endpoint::Options{rank, size_, deadline_}, worker_rules_, leader,
+          std::make_shared<SharedReducer>(allreduces_.back().get(), &held_[rank]), parameters_,
+          errors);
+      workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
+    }
+    controllers_.push_back(std::make_unique<RnaController>(
+        Endpoint::Options{leader, size_, deadline_}, rules, leaders_errors));
+    controllers_.back()->Attach(network.Make(controller, controllers_.back().get()));
+    std::vector<std::string> to(leader + 1);
+    to.back() = controller;
+    for (const uint32_t rank : members) {
+      EXPECT_TRUE(workers_[rank]->Connect(to, {0}).ok());
+    }
+    EXPECT_TRUE(controllers_.back()->Connect(addresses, {0}).ok());
+  }
+
+  std::vector<std::atomic<bool>> held_;
+  const uint32_t size_;
+  const std::chrono::milliseconds deadline_;
+  RnaWorker::Rules worker_rules_;
+  const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>(size_);
+  std::vector<std::unique_ptr<Allreduce>> allreduces_;
+  std::vector<std::shared_ptr<RnaWorker>> workers_;
+  std::vector<std::unique_ptr<RnaController>> controllers_;
+};
+
+inline RnaController::Rules Rules(uint32_t choices, uint32_t quorum = 1, uint64_t seed = 0) {
+  RnaController::Rules rules;
+  rules.choices = choices;
+  rules.quorum = quorum;
+  rules.seed = seed;
+  return rules;
+}
+
+inline bool IsReady(const std::future<Status>& future,
+                    std::chrono::milliseconds patience = kDeadline) {
+  return future.wait_for(patience) == std::future_status::ready;
+}
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_RUNTIME_RNA_RNA_FAKE_JOB_H_

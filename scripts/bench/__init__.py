@@ -1,0 +1,1 @@
+"""Every figure of docs/results: benches, and what they measure with."""

@@ -1,0 +1,298 @@
+"""`trepak bench bsp`: what a step of `fit` costs, beside raw Horovod and TensorFlow's strategy."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.status import Status
+
+from trepak.scripts.bench import bsp_lab
+from trepak.scripts.bench.bsp_lab import RAW
+from trepak.scripts.bench.geryon_arms import RAW_GROUPED
+from trepak.scripts.entrance import console
+from trepak.scripts.launcher import JobError, Line, launch
+from trepak.scripts.report import Claim, Options, Report, Surroundings
+
+SUMMARY = "step time of fit against raw Horovod and MultiWorkerMirroredStrategy"
+TUNES = True
+
+OURS, MIRRORED = "trepak fit", "MultiWorkerMirrored"
+LOCAL, ALLREDUCE = "one rank alone", "allreduce alone"
+_DETAILS, _RATIOS = "step time of each round", "median step time of each round, and ratios"
+_ARMS = (OURS, *RAW, MIRRORED, LOCAL, ALLREDUCE)
+
+_STEP_TARGET, _MIRRORED_TARGET = 1.01, 1.1
+_COLOURS = ("#1f5f99", "#d95f02", "#f0a35e", "#5a9e6f", "#888888", "#bbbbbb")  # of the arms
+_SHORTEST_STEP = 0.05  # seconds; in shorter steps fixed costs say little about real training
+_FULL, _QUICK = (20, 12), (2, 6)  # rounds, and steps per arm and round
+_TIMEOUT = {True: 170.0, False: 1200.0}  # seconds; on a busy machine everything takes longer
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns TCP ports of this machine that nothing listened on a moment ago."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def measure(options: Options) -> Report:
+    """Runs the bench: in a lab, and on the cores that there are.
+
+    Raises:
+        JobError: the processes failed, did different work, or took steps too short to compare.
+    """
+    surroundings = Surroundings()
+    with console(stderr=True).status("") as status:
+        if options.tune:
+            rows = list(bsp_lab.tune(status.update))
+            return Report("bsp", {}, rows, surroundings.environment("trepak lab run --gloo"))
+        lab = bsp_lab.measure(options.quick, status.update)
+        status.update("starting the processes")
+        outcomes = _run(options, status)
+    launchers = f"trepak lab run --gloo; horovodrun -np {options.np} --mpi"
+    report = summarize(outcomes, surroundings.environment(launchers), lab)
+    shortest = min(statistics.median(all_steps(outcomes, arm)) for arm in RAW)
+    if not options.quick and shortest < _SHORTEST_STEP:
+        raise JobError(
+            f"a step took {shortest * 1000:.0f} ms, less than {_SHORTEST_STEP * 1000:.0f}: the "
+            "machine was busy while the batch was chosen. Run it again on a quieter machine."
+        )
+    return report
+
+
+def _run(options: Options, status: Status) -> Any:
+    """Returns what each rank measured on the cores that there are."""
+    rounds, steps = _QUICK if options.quick else _FULL
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "outcomes.json"
+        arguments = {
+            "--ports": ",".join(map(str, free_ports(options.np))),
+            "--rounds": str(rounds),
+            "--steps": str(steps),
+            "--output": str(output),
+        }
+        module = "trepak.scripts.bench.bench_bsp_worker"
+        command = [sys.executable, "-m", module, *(w for pair in arguments.items() for w in pair)]
+        job = launch(
+            options.np,
+            command,
+            on_line=lambda line: _follow(line, status),
+            timeout=_TIMEOUT[options.quick],
+        )
+        if job.exit_code:
+            raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
+        return json.loads(output.read_text())
+
+
+def _follow(line: Line, status: Status) -> None:
+    """Shows what rank 0 is doing; all else is of interest only if the job fails."""
+    if line.rank == 0 and line.stream == "stdout":
+        status.update(line.text)
+
+
+def steps_of(outcomes: Sequence[Any], round_: int, arm: str) -> list[float]:
+    """Returns an arm's step times in one round, in seconds: the mean over the ranks."""
+    by_rank = [outcome["rounds"][round_][arm] for outcome in outcomes]
+    return [statistics.fmean(times) for times in zip(*by_rank, strict=True)]
+
+
+def all_steps(outcomes: Sequence[Any], arm: str) -> list[float]:
+    """Returns an arm's step times in all rounds, in seconds."""
+    rounds = range(len(outcomes[0]["rounds"]))
+    return [time for round_ in rounds for time in steps_of(outcomes, round_, arm)]
+
+
+def _spread(times: Sequence[float]) -> dict[str, Any]:
+    low, median, high = np.percentile(times, [25, 50, 75]) * 1000
+    return {
+        "median_ms": float(median),
+        "q1_ms": float(low),
+        "q3_ms": float(high),
+        "min_ms": min(times) * 1000,
+        "max_ms": max(times) * 1000,
+        "steps": len(times),
+    }
+
+
+def summarize(
+    outcomes: Sequence[Any],
+    environment: dict[str, Any],
+    lab: bsp_lab.Summary = bsp_lab.NOTHING,
+) -> Report:
+    """Turns what every rank measured into rows and claims.
+
+    Args:
+        outcomes: what `bench_bsp_worker.measure` returned, by rank.
+        environment: see `Surroundings`.
+        lab: what the lab's part came to.
+
+    Raises:
+        JobError: the arms' weights differ after the same steps: they did not do the same work.
+    """
+    first = outcomes[0]
+    rounds = range(len(first["rounds"]))
+    setting = {
+        "kind": "setting",
+        "processes": len(outcomes),
+        "batch_per_process": first["batch"],
+        "gradient_MB": first["gradient_bytes"] / 1e6,
+    }
+    rows: list[dict[str, Any]] = [setting]
+    for name in first["differences"]:
+        difference = max(outcome["differences"][name] for outcome in outcomes)
+        if not difference <= 1:
+            raise JobError(
+                f"{name} and {RAW_GROUPED} came to different weights after the same steps "
+                f"({difference:g} times what rounding allows): they did not do the same work."
+            )
+        row = {"kind": "weights after the same steps, against raw Horovod", "arm": name}
+        rows.append(row | {"difference_per_tolerance": difference})
+    for state in first["idle"]:
+        shares = [outcome["idle"][state] for outcome in outcomes]
+        row = {"kind": "share of a core that idle processes take", "state": state}
+        rows.append(row | {"least": min(shares), "most": max(shares)})
+    for arm in _ARMS:
+        rows.append({"kind": "step time", "arm": arm} | _spread(all_steps(outcomes, arm)))
+    for round_ in rounds:
+        for arm in _ARMS:
+            row = {"kind": _DETAILS, "round": round_ + 1, "arm": arm}
+            rows.append(row | _spread(steps_of(outcomes, round_, arm)))
+    best = min(RAW, key=lambda arm: statistics.median(all_steps(outcomes, arm)))
+    ratios = [_ratios(outcomes, round_, best) for round_ in rounds]
+    rows += ratios
+    rows += _limits(outcomes)
+    claims = {
+        "bsp.step_time_vs_raw_horovod": Claim(
+            statistics.median(r["fit_to_raw"] for r in ratios), "x", _STEP_TARGET, better="lower"
+        ),
+        "bsp.speedup_vs_multiworker_mirrored": Claim(
+            statistics.median(r["mirrored_to_fit"] for r in ratios),
+            "x",
+            _MIRRORED_TARGET,
+            better="higher",
+        ),
+    }
+    return Report(
+        "bsp",
+        {**claims, **lab.claims},
+        [*rows, *lab.rows],
+        environment,
+        unprinted=(_DETAILS,),
+        idle_share=lab.idle_share,
+    )
+
+
+def _ratios(outcomes: Sequence[Any], round_: int, best: str) -> dict[str, Any]:
+    """Returns the row of one round: its medians, and what the claims compare.
+
+    Args:
+        outcomes: by rank.
+        round_: its number.
+        best: the arm of raw Horovod that is faster, over all rounds.
+    """
+    ours, raw, mirrored = (
+        statistics.median(steps_of(outcomes, round_, arm)) for arm in (OURS, best, MIRRORED)
+    )
+    return {
+        "kind": _RATIOS,
+        "round": round_ + 1,
+        "best_raw": best,
+        "fit_ms": ours * 1000,
+        "raw_ms": raw * 1000,
+        "mirrored_ms": mirrored * 1000,
+        "fit_to_raw": ours / raw,
+        "mirrored_to_fit": mirrored / ours,
+    }
+
+
+def _limits(outcomes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Returns how far `fit` is from what the machine allows."""
+    ours, alone, reduction = (
+        statistics.median(all_steps(outcomes, arm)) for arm in (OURS, LOCAL, ALLREDUCE)
+    )
+    megabytes = outcomes[0]["gradient_bytes"] / 1e6
+    limits = (
+        (f"allreduce of {megabytes:.1f} MB: {megabytes / 1000 / reduction:.2f} GB/s", reduction),
+        ("computation, as if communication were free", alone),
+        ("computation, then the allreduce", alone + reduction),
+    )
+    kind = "limits, and fit against them"
+    return [
+        {"kind": kind, "limit": name, "ms": time * 1000, "fit_to_limit": ours / time}
+        for name, time in limits
+    ]
+
+
+def draw(report: Report, figure: Any) -> None:
+    """Draws step times on these cores, the claims' ratios over the rounds, and the lab's steps."""
+    colours = dict(zip(_ARMS, _COLOURS, strict=True))
+    figure.set_size_inches(10, 8)
+    above, below = figure.subfigures(2, 1)
+    bsp_lab.draw(report, below)
+    left, right = above.subplots(1, 2, width_ratios=(1.15, 1))
+    totals = [row for row in report.rows if row["kind"] == "step time"]
+    boxes = left.bxp(
+        [
+            {
+                "med": row["median_ms"],
+                "q1": row["q1_ms"],
+                "q3": row["q3_ms"],
+                "whislo": row["min_ms"],
+                "whishi": row["max_ms"],
+                "label": row["arm"],
+            }
+            for row in totals
+        ],
+        orientation="horizontal",
+        showfliers=False,
+        patch_artist=True,
+        widths=0.55,
+        medianprops={"color": "black"},
+    )
+    for box, row in zip(boxes["boxes"], totals, strict=True):
+        box.set_facecolor(colours[row["arm"]])
+    for height, row in enumerate(totals, 1):
+        left.annotate(
+            f"{row['median_ms']:.1f}",
+            (row["median_ms"], height - 0.3),  # the axis is inverted: this is above
+            ha="center",
+            va="bottom",
+            fontsize=8,
+        )
+    left.invert_yaxis()
+    # A single disturbed step must not squeeze the rest: its whisker leaves the picture.
+    left.set_xlim(0, 1.6 * max(row["q3_ms"] for row in totals))
+    left.set_xlabel("step time, ms (median, quartiles, extremes)")
+    ratios = [row for row in report.rows if row["kind"] == _RATIOS]
+    rounds = [row["round"] for row in ratios]
+    for key, arm, label, target in (
+        ("fit_to_raw", RAW_GROUPED, "fit / best of raw Horovod: at most", _STEP_TARGET),
+        ("mirrored_to_fit", MIRRORED, "MultiWorkerMirrored / fit: at least", _MIRRORED_TARGET),
+    ):
+        style = {"color": colours[arm]}
+        right.plot(rounds, [r[key] for r in ratios], "o-", label=f"{label} {target:g}", **style)
+        right.axhline(target, linestyle=":", linewidth=1.2, **style)
+    right.xaxis.get_major_locator().set_params(integer=True)
+    right.set_xlabel("round")
+    right.set_ylabel("ratio of step times")
+    right.legend(frameon=False, fontsize=8, loc="best")
+    setting = report.rows[0]
+    above.suptitle(
+        f"{setting['processes']} processes, {setting['batch_per_process']} images each, "
+        f"{setting['gradient_MB']:.1f} MB of gradients",
+        fontsize=10,
+    )
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)

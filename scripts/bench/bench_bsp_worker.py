@@ -1,0 +1,207 @@
+"""One rank of `trepak bench bsp`: it measures all arms, in one process.
+
+The arms take turns, in blocks of steps, so that whatever disturbs the machine disturbs all of them.
+MultiWorkerMirroredStrategy must be made before TensorFlow runs its first op; Horovod, whose threads
+poll even when nothing is to be reduced, runs only while an arm that needs it does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise off the terminal
+
+# isort: split
+import keras
+import tensorflow as tf
+from mpi4py import MPI  # initialises MPI, so that Horovod does not end it when it is shut down
+
+from trepak.models import digits
+from trepak.scripts.bench.bench_bsp import ALLREDUCE, LOCAL, MIRRORED, OURS
+from trepak.scripts.bench.bsp_arms import OursArm, allreduce_arm, build_model, mirrored_arm, raw_arm
+from trepak.scripts.bench.geryon_arms import RAW_EACH, RAW_GROUPED
+
+# A step is to take 50 ms at least, so the batch is chosen for a little more on one rank alone.
+STEP_SECONDS = 0.065
+BATCH_MULTIPLE = 8
+# The fastest of automatic, 1, 4 and 32 MB on two ranks of one machine, by a little.
+BYTES_PER_PACK = 4 * 2**20
+CHECKED_STEPS = 5
+SETTLE_STEPS = 3  # after Horovod was started: it negotiates new names once
+
+RANKS = MPI.COMM_WORLD
+
+
+def make_strategy(ports: Sequence[str]) -> Any:
+    """Returns MultiWorkerMirroredStrategy over all ranks, one port each; before any other op."""
+    workers = [f"127.0.0.1:{port}" for port in ports]
+    os.environ["TF_CONFIG"] = json.dumps(
+        {"cluster": {"worker": workers}, "task": {"type": "worker", "index": RANKS.rank}}
+    )
+    communication = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation.RING,
+        bytes_per_pack=BYTES_PER_PACK,
+    )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication)
+    finally:
+        del os.environ["TF_CONFIG"]
+
+
+def batches(batch: int) -> Any:
+    """Returns this rank's digits as an endless dataset of batches, cut beforehand."""
+    shard = digits.load().train.shard(RANKS.rank, RANKS.size)
+    count = max(1, len(shard) // batch)
+    wanted = np.arange(count * batch) % len(shard)
+    images = shard.images[wanted].reshape(count, batch, *digits.IMAGE_SHAPE)
+    labels = shard.labels[wanted].reshape(count, batch)
+    # There is nothing to tune, and the tuner's thread can hold up whoever drops an iterator for up
+    # to a minute: it is woken just before it is told to end, and on busy cores sleeps on.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensor_slices((images, labels)).repeat().with_options(options)
+
+
+def choose_batch(initial: Sequence[Any]) -> int:
+    """Returns a batch whose step takes STEP_SECONDS on one rank, the same for all ranks."""
+    batch = 4 * BATCH_MULTIPLE
+    arm = raw_arm(initial, batches(batch), None)
+    while True:
+        # The fastest step: a disturbed one would lead to a batch that is too small.
+        seconds = min(RANKS.allgather(min(intervals(arm, 4))))
+        if seconds >= STEP_SECONDS:
+            return batch
+        factor = max(1.1 * STEP_SECONDS / seconds, 1.1)
+        batch = math.ceil(batch * factor / BATCH_MULTIPLE) * BATCH_MULTIPLE
+        arm.dataset = batches(batch)
+
+
+@contextlib.contextmanager
+def horovod_running(needed: bool) -> Iterator[None]:
+    """Runs Horovod, where it is needed, on all ranks while the block does."""
+    RANKS.Barrier()
+    if needed:
+        hvd.init()
+    yield
+    if needed:
+        hvd.shutdown()
+
+
+def intervals(arm: Any, steps: int) -> list[float]:
+    """Runs a block of steps on all ranks together.
+
+    Args:
+        arm: what to run.
+        steps: how many steps are measured, after some that are not.
+
+    Returns:
+        The seconds from the end of each step to the end of the next.
+    """
+    with horovod_running(arm.needs_horovod):
+        ends = arm.run(SETTLE_STEPS + steps)
+    return [float(seconds) for seconds in np.diff(ends)[SETTLE_STEPS - 1 :]]
+
+
+def idle_share(seconds: float) -> float:
+    """Returns the share of a core that this process takes while nothing is to be done."""
+    start = time.process_time()
+    time.sleep(seconds)
+    return (time.process_time() - start) / seconds
+
+
+def say(what: str) -> None:
+    """Prints what is going on, on rank 0."""
+    if RANKS.rank == 0:
+        print(what, flush=True)
+
+
+def rotated(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
+    """Yields the order of the arms in each round: each is first, and last, equally often."""
+    for number in range(rounds):
+        shift = number % len(names)
+        yield [*names[shift:], *names[:shift]]
+
+
+def weight_difference(arm: Any, reference: Any) -> float:
+    """Returns the largest |a - b| / (atol + rtol |b|) of two arms' weights: at most 1 is close.
+
+    The bounds are those of trepak's exactness: rtol 1e-5, atol 1e-6.
+    """
+    pairs = zip(arm.model.get_weights(), reference.model.get_weights(), strict=True)
+    return max(float(np.max(np.abs(a - b) / (1e-6 + 1e-5 * np.abs(b)))) for a, b in pairs)
+
+
+def measure(rounds: int, steps: int, strategy: Any) -> dict[str, Any]:
+    """Measures on this rank; all ranks together.
+
+    Returns:
+        JSON-able: the batch, the gradients' bytes, each arm's difference from raw Horovod's weights
+        after the same steps, the shares of a core taken while idle, and for each round the step
+        times of each arm, in seconds.
+    """
+    keras.utils.set_random_seed(0)
+    initial = build_model().get_weights()
+    say("choosing the batch")
+    batch = choose_batch(initial)
+    say(f"compiling the steps, {batch} images per process")
+    dataset = batches(batch)
+    with horovod_running(True):
+        arms: dict[str, Any] = {OURS: OursArm(initial, dataset)}
+    for way in (RAW_GROUPED, RAW_EACH):
+        arms[way] = raw_arm(initial, dataset, way)
+    arms[MIRRORED] = mirrored_arm(strategy, initial, dataset)
+    # The first steps compile; after them all arms must have come to the same weights.
+    for arm in arms.values():
+        with horovod_running(arm.needs_horovod):
+            arm.run(CHECKED_STEPS)
+    differences = {name: weight_difference(arm, arms[RAW_GROUPED]) for name, arm in arms.items()}
+    arms[LOCAL] = raw_arm(initial, dataset, None)
+    arms[ALLREDUCE] = allreduce_arm(arms[RAW_GROUPED].model)
+    for name in (LOCAL, ALLREDUCE):
+        intervals(arms[name], 1)
+
+    measured = []
+    for number, order in enumerate(rotated(list(arms), rounds), 1):
+        say(f"round {number} of {rounds}")
+        measured.append({name: intervals(arms[name], steps) for name in order})
+    idle = {}
+    for state in (False, True):
+        with horovod_running(state):
+            idle["Horovod running" if state else "Horovod shut down"] = idle_share(0.5)
+    return {
+        "batch": batch,
+        "gradient_bytes": sum(w.nbytes for w in initial),
+        "differences": differences,
+        "rounds": measured,
+        "idle": idle,
+    }
+
+
+def main() -> int:
+    """Measures; rank 0 writes a list with every rank's outcome."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ports", required=True)
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    strategy = make_strategy(options.ports.split(","))
+    outcomes = RANKS.gather(measure(options.rounds, options.steps, strategy))
+    if RANKS.rank == 0:
+        options.output.write_text(json.dumps(outcomes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The thesis' figures, from what `trepak bench rna` measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trepak.scripts.bench import rna_probes
+from trepak.scripts.bench.rna_cases import SCALING
+from trepak.scripts.bench.rna_report import CURVES, GAINS, TRAININGS
+from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.report import Report
+
+_WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
+_COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
+_ROUNDS = 100
+_COLUMNS = 4
+
+_Rows = Sequence[Mapping[str, Any]]
+
+
+def draw(report: Report, figure: Any) -> None:
+    """Draws losses and training accuracies over time (Figure 5.4), and Figures 5.3, 5.5 to 5.7."""
+    curves = [row for row in report.rows if row["kind"] == CURVES and len(row["curve"]) > 2]
+    names = list(dict.fromkeys(row["case"] for row in curves))
+    rows = 1 + -(-len(names) // _COLUMNS)
+    figure.set_size_inches(4.2 * _COLUMNS, 4 * rows)
+    grid = figure.subplots(rows, _COLUMNS, squeeze=False)
+    places = list(grid[:-1].flat)
+    for axes, name in zip(places, names, strict=False):
+        of_case = [row for row in curves if row["case"] == name]
+        _losses(axes, of_case, name)
+        if not of_case[0]["target"]:  # trained until early stopping ends it
+            _training_accuracies(axes.twinx(), of_case)
+    for axes in places[len(names) :]:
+        axes.set_axis_off()
+    gains = [row for row in report.rows if row["kind"] == GAINS and row["case"] in names]
+    timed = [row for row in gains if row["time_to_loss"] is not None]
+    _bars(grid[-1][0], timed, "time_to_loss", "thesis", "time to the target")
+    _bars(grid[-1][1], gains, "gradients_per_s", "thesis_per_step", "gradients per second")
+    _throughput(grid[-1][2], [row for row in report.rows if row["kind"] == TRAININGS])
+    _probes(grid[-1][3])
+
+
+def _losses(axes: Any, rows: _Rows, title: str) -> None:
+    for way in _WAYS:
+        for number, row in enumerate(row for row in rows if row["way"] == way):
+            seconds, losses, _ = zip(*row["curve"], strict=True)  # no line where a loss is None
+            label = None if number else way
+            axes.plot(seconds, losses, color=_COLOURS[way], linewidth=0.8, label=label)
+    if rows[0]["target"]:
+        axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
+    axes.set_yscale("log")
+    axes.set(xlabel="seconds", ylabel="held-out loss", title=title)
+    axes.legend(fontsize="x-small")
+
+
+def _training_accuracies(axes: Any, rows: _Rows) -> None:
+    for row in rows:
+        if len(row["training_accuracies"]) == len(row["curve"]):  # of some, the last one is kept
+            seconds = [point[0] for point in row["curve"]]
+            accuracies, colour = row["training_accuracies"], _COLOURS[row["way"]]
+            axes.plot(seconds, accuracies, color=colour, linewidth=0.5, linestyle=":")
+    axes.set(ylabel="training accuracy (dotted)", ylim=(0, 1.02))
+
+
+def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:
+    names = list(dict.fromkeys(row["case"] for row in gains))
+    ways = [way for way in _WAYS if any(row["way"] == way for row in gains)]
+    width = 0.8 / max(1, len(ways))
+    for number, way in enumerate(ways):
+        of = {row["case"]: row[figure] or 0.0 for row in gains if row["way"] == way}
+        places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(names))]
+        values = [of.get(name, 0.0) for name in names]
+        axes.bar(places, values, width, color=_COLOURS[way], label=way)
+        thesis = {row["case"]: row[marks] for row in gains if row["way"] == way}
+        known = [(place, thesis.get(name)) for place, name in zip(places, names, strict=True)]
+        marked = [(place, gain) for place, gain in known if gain]
+        if marked:
+            axes.plot(*zip(*marked, strict=True), "kx", markersize=4, zorder=3)
+    bounds = {row["case"]: row["bound"] for row in gains}
+    for place, name in enumerate(names):
+        axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
+    axes.set_xticks(range(len(names)), names, fontsize="x-small", rotation=30, ha="right")
+    axes.set(ylabel="gain over Horovod (line: bound, x: thesis)", title=title)
+
+
+def _throughput(axes: Any, rows: _Rows) -> None:
+    scaled = [row for row in rows if row["case"].split(" on ")[0] == SCALING]
+    for way in _WAYS:
+        of = [row for row in scaled if row["way"] == way]
+        by_size: dict[int, list[float]] = {size: [] for size in sorted(row["ranks"] for row in of)}
+        for row in of:
+            by_size[row["ranks"]].append(row["gradients_per_s"])
+        if by_size:
+            rates = [statistics.median(found) for found in by_size.values()]
+            axes.plot(list(by_size), rates, "o-", color=_COLOURS[way], label=way)
+    axes.set(xlabel="ranks", ylabel="gradients per second", title=f"{SCALING} (Figure 5.6)")
+    if scaled:
+        axes.legend(fontsize="x-small")
+
+
+def _probes(axes: Any) -> None:
+    boxes = []
+    for number, (name, simulate) in enumerate(rna_probes.READINGS.items()):
+        times = [simulate(choices, _ROUNDS, seed=0) for choices in rna_probes.CHOICES]
+        places = [i + 0.4 * number - 0.2 for i in range(len(times))]
+        drawn = axes.boxplot(
+            times, positions=places, widths=0.3, whis=(5, 95), showfliers=False, manage_ticks=False
+        )
+        for line in (*drawn["boxes"], *drawn["medians"]):
+            line.set_color(f"C{number}")
+        boxes.append((drawn["boxes"][0], name))
+    axes.legend(*zip(*boxes, strict=True), fontsize="x-small")
+    axes.set_xticks(
+        range(len(rna_probes.CHOICES)), [str(choices) for choices in rna_probes.CHOICES]
+    )
+    axes.set(xlabel="choices", ylabel="response in ms", title="probes, simulated (Figure 5.7)")

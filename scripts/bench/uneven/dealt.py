@@ -1,0 +1,74 @@
+"""What each step of an uneven rank is dealt: its samples, and how long it is to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trepak.ops import emulated_compute
+from trepak.scripts.bench.uneven.cases import WORD_MS, Case
+from trepak.scripts.bench.uneven.tasks import Task
+
+_DEALT = 4096  # steps, before their batches and times come again
+
+
+@dataclass(frozen=True)
+class Hand:
+    """What a rank's training steps are dealt in one training, one after another.
+
+    Attributes:
+        samples: numbers of training samples, [steps, batch].
+        times: ms that each step is to take, [steps].
+    """
+
+    samples: Any
+    times: Any
+
+
+def deal(case: Case, task_: Task, seed: int, rank: int, size: int) -> Hand:
+    """Deals the same to a rank for every way: pass after pass of its share of the samples."""
+    batch = case.batch
+    rng = np.random.default_rng([seed, rank])
+    mine = np.arange(rank, len(task_.train[0]), size)
+    passes = -(-_DEALT * batch // len(mine))
+    order = np.concatenate([rng.permutation(mine) for _ in range(passes)])
+    samples = order[: _DEALT * batch].reshape(_DEALT, batch)
+    if case.ranks[rank].sentences and task_.words is not None:
+        on_top = case.ranks[rank].on_top(rng, _DEALT)
+        return Hand(samples, WORD_MS * task_.words[samples].max(axis=1) + on_top)
+    return Hand(samples, case.ranks[rank].draw(rng, _DEALT))
+
+
+class Slowed(keras.layers.Layer):
+    """Passes its input on late: a step takes as long as on an uneven cluster.
+
+    Attributes:
+        times: ms that training steps are to take, one after another.
+    """
+
+    def __init__(self, times: Any, own: float) -> None:
+        """Makes it; `own`: ms that a step takes without this."""
+        super().__init__()
+        self.times = times
+        self._delays = tf.constant(np.maximum(times - own, 0.0), tf.float32)
+        self._steps = tf.Variable(0, trainable=False)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        """Returns x."""
+        if not training:
+            return x
+        with tf.control_dependencies([x]):  # an epoch ends with a step that has no batch
+            number = self._steps.assign_add(1) - 1
+        return emulated_compute(x, self._delays[number % _DEALT], 0.0, label="a step")
+
+    def begin_anew(self) -> None:
+        """Has the next step take what the first one was to take."""
+        self._steps.assign(0)
+
+    def drawn(self) -> Any:
+        """Returns the seconds that the steps so far were to take, [steps]."""
+        return self.times[np.arange(int(self._steps.numpy())) % _DEALT] / 1000

@@ -1,0 +1,252 @@
+"""One rank of a job that trains a case by several ways, one after the other."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import trepak
+import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise off the terminal
+
+# isort: split
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trepak.horovod_ext import flows, step_probe
+from trepak.ops.step_probe import take_step_times
+from trepak.scripts.bench.uneven.cases import Case, Uneven
+from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, computed
+from trepak.scripts.bench.uneven.dealt import Slowed, deal
+from trepak.scripts.bench.uneven.tasks import Task, task
+from trepak.scripts.bench.uneven.ways import HOROVOD, plans_barriers, sync_of
+from trepak.tf_plugins.sync.parameter_server_steps import ServedSteps, recorded_steps
+
+_WARM_UP = 8  # steps of each rank
+_DIGITS = 4  # of the seconds that are kept of each step, which takes a tenth of one
+_PATIENCE = 10  # epochs, as in the thesis
+
+
+class Worker:
+    """Trains a case's task."""
+
+    def __init__(self, case: Case) -> None:
+        """Prepares; a collective call."""
+        self._case = case
+        self._task: Task = task(case.task)
+        self._final = self._task.more(case.final_samples if hvd.rank() == 0 else 0)
+        step_probe.enable()
+        # What a network takes that waits like the baseline's; all ways of training get the same.
+        take_step_times()
+        training = Training(self, HOROVOD, seed=0, own=0.0)
+        training.warm_up()
+        times = take_step_times()[1:]  # without the step that compiles
+        drawn = training.slowed.times[1 : 1 + len(times)]
+        beyond = [1000 * (t.ready - t.begin) - ms for t, ms in zip(times, drawn, strict=True)]
+        everyone = trepak.allgather_object(float(np.median(beyond)))
+        self.own = max(0.0, float(np.mean(everyone)))
+
+    @property
+    def case(self) -> Case:
+        """What is measured."""
+        return self._case
+
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self._task
+
+    def train(self, way: str, seed: int) -> dict[str, Any]:
+        """Trains once, from new weights; a collective call.
+
+        Returns:
+            The curve (seconds of training, held-out loss and accuracy after each epoch), the
+            epochs' training accuracies, steps and
+            the seconds that they were to take, seconds in which this rank computed (see
+            `computed`), ms that the network itself takes per step, what the way has counted, shares
+            of idle and stolen CPU; if the case says so, rank 0's accuracy at the end, with more
+            samples, the seconds for which each of Horovod's steps waited for others, and what
+            ElasticBSP's scheduler has recorded.
+        """
+        training = Training(self, way, seed, self.own)
+        training.warm_up()
+        training.begin_anew()
+        optimizer = training.optimizer
+        optimizer.learning_rate = self._case.rate
+        before, recorded = _counted(optimizer), len(_recorded(optimizer))
+        take_step_times()
+        gc.collect()  # not in the midst of what is timed
+        early = keras.callbacks.EarlyStopping(patience=_PATIENCE)
+        clock = self._fit(training, early)
+        times = take_step_times()
+        drawn = training.slowed.drawn()
+        outcome = {
+            "curve": clock.losses,
+            "steps": len(times),
+            "drawn_s": float(drawn.sum()),
+            **computed(times, drawn, clock.spans),
+            "stopped_early": early.stopped_epoch > 0,
+            "training_accuracies": clock.training_accuracies,
+            "own_ms": self.own,
+            **_since(before, _counted(optimizer)),
+            **clock.shares(),
+        }
+        if self._case.final_samples and hvd.rank() == 0:
+            outcome["final_accuracy"] = training.accuracy(*self._final)
+        if self._case.records:
+            waited = [round(one.done - one.ready, _DIGITS) for one in times]
+            outcome["synchronized"] = waited if way == HOROVOD else []
+            outcome["recorded"] = _recorded(optimizer)[recorded:] if plans_barriers(way) else []
+        training.end()
+        return outcome
+
+    def _fit(self, training: Training, early: Any) -> Clock:
+        """Trains to the target, or as long as the case says; returns when it reached what."""
+        case = self._case
+        if case.snapshot_s is not None:
+            snapshots = Snapshots(case.snapshot_s)
+            decay = keras.callbacks.LearningRateScheduler(case.rate_of)
+            training.fit(case.epoch_steps, case.epochs, decay, snapshots)
+            snapshots.evaluate(*self._task.test)
+            return snapshots
+        clock = Clock()
+        target = StopAtTarget(case.target, case.target_accuracy)
+        training.fit(case.epoch_steps, case.epochs, clock, early, target)
+        return clock
+
+
+class Training:
+    """One training: a new network and its optimizer, by one way."""
+
+    def __init__(self, worker: Worker, way: str, seed: int, own: float) -> None:
+        """Makes them; the learning rate is 0."""
+        keras.utils.set_random_seed(1000 * seed)
+        self._case, self._task, self._own_pace = worker.case, worker.task, way != HOROVOD
+        self._seed = seed
+        self._hand = deal(worker.case, worker.task, seed, hvd.rank(), hvd.size())
+        self.slowed = Slowed(self._hand.times, own)
+        inner = worker.task.build()
+        x = keras.Input(inner.inputs[0].shape[1:], dtype=inner.inputs[0].dtype)
+        self._model = keras.Model(x, inner(self.slowed(x)))
+        self.optimizer = hvd.DistributedOptimizer(
+            keras.optimizers.SGD(0.0, momentum=0.9),
+            sync=sync_of(way, worker.case, seed),
+            sparse_as_dense=True,  # as rounds do: the same bytes travel in all ways
+        )
+        self._model.compile(
+            self.optimizer,
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=False,
+        )
+
+    def warm_up(self) -> None:
+        """Compiles, and takes a few steps that learn nothing."""
+        self.fit(_WARM_UP, 1, warms_up=True)
+
+    def begin_anew(self) -> None:
+        """Has the next `fit` begin with the first batch and the first step's time."""
+        self.slowed.begin_anew()
+
+    def fit(self, steps: int, epochs: int, *callbacks: Any, warms_up: bool = False) -> None:
+        """Trains; `steps`: of an epoch, of each rank on average."""
+        size, rank, batch = hvd.size(), hvd.rank(), self._case.batch
+        train = [tf.constant(part) for part in self._task.train]
+        data = self._numbers(warms_up).map(
+            lambda numbers: tuple(tf.gather(part, numbers) for part in train)
+        )
+        held_out = tuple(part[rank::size] for part in self._task.test)  # the mean of all is taken
+        validates = self._case.snapshot_s is None
+        self._model.fit(
+            trepak.global_epochs(data, steps * batch * size) if self._own_pace else data,
+            epochs=epochs,
+            steps_per_epoch=None if self._own_pace else steps,
+            validation_data=held_out if validates else None,
+            validation_batch_size=len(held_out[0]) if validates else None,
+            callbacks=[
+                hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                hvd.callbacks.MetricAverageCallback(),
+                *callbacks,
+            ],
+            verbose=0,
+        )
+
+    def _numbers(self, warms_up: bool) -> tf.data.Dataset:
+        """Returns the numbers of the samples that this rank trains with, batch by batch."""
+        if self._case.dynamic_sharding and not warms_up:
+            samples = len(self._task.train[0])
+            order = trepak.dynamic_sharding(samples, self._case.batch, self._seed)
+            return order.prefetch(1)
+        return tf.data.Dataset.from_tensor_slices(self._hand.samples).repeat()
+
+    def accuracy(self, x: Any, y: Any) -> float:
+        """Returns that of this rank's weights."""
+        batch = len(self._task.test[0])  # for which the evaluation has been compiled
+        found = self._model.evaluate(x, y, batch_size=batch, verbose=0, return_dict=True)
+        return float(found["accuracy"])
+
+    def end(self) -> None:
+        """Ends its native threads, which would stay until the job ends; a collective call."""
+        stream = getattr(self.optimizer._trepak.pace, "stream", None)
+        hvd.barrier()  # nobody still needs this rank's
+        if stream is not None:
+            flows.end_stream(stream)
+
+
+def _counted(optimizer: Any) -> dict[str, dict[str, Any]]:
+    """Returns what the ways count that have a pace of their own."""
+    pace = optimizer._trepak.pace
+    return {
+        "rounds": {} if pace is None else vars(pace.rounds()),
+        "figures": {} if pace is None else pace.figures(),
+    }
+
+
+def _since(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        kind: {name: count - before[kind].get(name, 0) for name, count in counts.items()}
+        for kind, counts in now.items()
+    }
+
+
+def _recorded(optimizer: Any) -> list[list[float]]:
+    """Returns the times of steps that ElasticBSP has recorded, on rank 0."""
+    if not isinstance(optimizer._trepak.pace, ServedSteps):
+        return []
+    found: list[list[float]] = recorded_steps(optimizer).round(_DIGITS).tolist()
+    return found
+
+
+def main() -> None:
+    """Measures together with the other ranks; rank 0 writes what all measured."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--spec", type=Path, required=True, help="what to measure, as JSON")
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    spec = json.loads(options.spec.read_text())
+    given = spec["case"]
+    case = Case(**{**given, "ranks": [Uneven(**one) for one in given["ranks"]]})
+    hvd.init(process_sets=[hvd.ProcessSet(list(group)) for group in case.groups])
+    worker = Worker(case)
+    runs: list[dict[str, Any]] = []
+    for number, seed in enumerate(spec["seeds"]):
+        ways = spec["ways"] if number % 2 == 0 else spec["ways"][::-1]
+        for way in ways:
+            mine = worker.train(way, seed)
+            everyone = trepak.allgather_object(mine)
+            runs.append({"way": way, "seed": seed, "ranks": everyone})
+            if hvd.rank() == 0:  # after each, so that what comes later can't lose it
+                part = options.output.with_suffix(".part")
+                part.write_text(json.dumps(runs))
+                part.replace(options.output)
+                seconds, loss, accuracy = mine["curve"][-1]
+                reached = f"loss {loss:.4f}, accuracy {accuracy:.4f}"
+                print(f"{way}, seed {seed}: {seconds:.1f} s, {reached}", flush=True)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Trainings to begin with."""

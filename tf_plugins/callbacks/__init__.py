@@ -1,0 +1,1 @@
+"""Callbacks of `fit`, and what they do."""

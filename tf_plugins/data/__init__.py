@@ -1,0 +1,1 @@
+"""Samples for ranks that go at their own pace."""

@@ -1,0 +1,1 @@
+"""What acts around a Keras model: hooks, state, loading, elastic training."""

@@ -1,0 +1,57 @@
+"""What a Keras model has of distributed optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.optimizer.distribution import Distribution
+from trepak.tf_plugins.sync.pace import Pace
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Tells whether an optimizer, or the one inside a LossScaleOptimizer, is distributed."""
+    return isinstance(getattr(optimizer, "_trepak", None), Distribution)
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Returns a model's compiled optimizer, and those that a train_step of its own uses."""
+    return list(named_optimizers_of(model).values())
+
+
+def named_optimizers_of(model: Any) -> dict[str, Any]:
+    """Returns a model's optimizers by the attributes that hold them, in lists and dicts too."""
+    found: dict[str, Any] = {}
+    # Keras' own books hold them as well, under names that begin with an underscore.
+    for name, value in sorted(vars(model).items(), key=lambda item: item[0].startswith("_")):
+        held: dict[str, Any] = {name: value}
+        if isinstance(value, list | tuple | dict) and not name.startswith("_"):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            held = {f"{name}[{key}]": one for key, one in items}
+        for place, one in held.items():
+            known = any(one is other for other in found.values())
+            if isinstance(one, keras.optimizers.Optimizer) and not known:
+                found[place] = one
+    return found
+
+
+def process_set_of(model: Any) -> basics.ProcessSet:
+    """Returns the ranks that train a model together: those of its optimizer, by default all."""
+    for optimizer in filter(is_distributed, optimizers_of(model)):
+        return optimizer._trepak.reducer.options.process_set  # type: ignore[no-any-return]
+    return basics.global_process_set
+
+
+def paces(model: Any) -> list[Pace]:
+    """Returns what ends the steps of a model's optimizers, where ranks go at their own pace."""
+    distributed = filter(is_distributed, optimizers_of(model))
+    found = [optimizer._trepak.pace for optimizer in distributed]
+    return [pace for pace in found if pace is not None]
+
+
+def flush(model: Any) -> None:
+    """Applies what waits in a model's optimizers; a collective call."""
+    for optimizer in filter(is_distributed, optimizers_of(model)):
+        optimizer.flush()

@@ -1,0 +1,154 @@
+"""`overlap(model)`: has `fit` apply each gradient when it has come, in the next step."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trepak.tf_plugins.model.keras_hooks import added
+from trepak.tf_plugins.optimizer.distributed_optimizer import DistributedMixin
+
+# What shows the weights, or works with them, from outside a training step.
+_SHOWS_WEIGHTS = (
+    "make_test_function",  # evaluate, test_on_batch
+    "make_predict_function",  # predict, predict_on_batch
+    "get_weights",
+    "set_weights",
+    "save_own_variables",  # save, save_weights
+    "load_own_variables",
+    "export",
+)
+
+
+def overlap(model: Any) -> Any:
+    """Lets transfers of gradients overlap the computing of the next step in `fit`.
+
+    To be called after `model.compile` with a `DistributedOptimizer`. Gradients travel by its
+    transport, such as `Geryon`, or in pieces by Horovod's collectives. What is pending is applied
+    before evaluation and prediction, at the end of an epoch, before weights are read, saved or set
+    by the model's methods, after `train_on_batch`, and after a block of `steps_per_execution`. In
+    between, the weights are those of the step before.
+
+    Args:
+        model: a compiled Keras model; it is changed in place and returned.
+
+    Raises:
+        ValueError: the model is not compiled with such an optimizer, or its ranks go at their own
+            pace.
+    """
+    if not isinstance(getattr(model, "optimizer", None), DistributedMixin):
+        raise ValueError(
+            "overlap() needs a model that is compiled with trepak's DistributedOptimizer: call "
+            "model.compile(optimizer=DistributedOptimizer(...)) first."
+        )
+    if model.optimizer._trepak.pace is not None:
+        sync = type(model.optimizer._trepak.sync).__name__
+        raise ValueError(
+            f"overlap() is for sync=BSP(): with {sync} no gradients wait for the next step. Leave "
+            "it out."
+        )
+    if getattr(model, "_trepak_overlaps", False):
+        return model
+    model._trepak_overlaps = True
+    for name in _SHOWS_WEIGHTS:
+        _replace(model, name, _flushing_before)
+    _replace(model, "train_step", _opening)
+    _replace(model, "make_train_function", _flushing_blocks)
+    _replace(model, "train_on_batch", _flushing_after)
+    _replace(model, "fit", _flushing_epochs)
+    model.train_function = None  # traced without
+    return model
+
+
+def _replace(model: Any, name: str, wrap: Callable[[Any, Any], Any]) -> None:
+    plain = getattr(model, name)
+    setattr(model, name, functools.wraps(plain)(wrap(model, plain)))
+
+
+def _opening(model: Any, train_step: Any) -> Any:
+    def step(data: Any) -> Any:
+        if _is_distributed(model):
+            _build(model, data)
+            # If there is no further batch, the step must not even begin.
+            with tf.control_dependencies(_tensors(data)):
+                model.optimizer.begin_step()
+        return train_step(data)
+
+    return step
+
+
+def _is_distributed(model: Any) -> bool:
+    """Tells whether a model still has an optimizer to flush: it may be compiled anew."""
+    return isinstance(model.optimizer, DistributedMixin)
+
+
+def _build(model: Any, data: Any) -> None:
+    """Builds layers that have seen no data, and the optimizer: a step begins with all weights."""
+    if not all(layer.built for layer in model._flatten_layers()):
+        model._symbolic_build(data_batch=data)
+    model.optimizer.ensure_built(model.trainable_variables)
+
+
+def _flush(model: Any) -> None:
+    if _is_distributed(model):
+        model.optimizer.flush()
+
+
+def _tensors(data: Any) -> list[Any]:
+    return [one for one in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(one)]
+
+
+def _flushing_before(model: Any, plain: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        _flush(model)
+        return plain(*args, **kwargs)
+
+    return method
+
+
+def _flushing_after(model: Any, plain: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        result = plain(*args, **kwargs)
+        _flush(model)
+        return result
+
+    return method
+
+
+def _flushing_blocks(model: Any, make_train_function: Any) -> Any:
+    def make(force: bool = False) -> Any:
+        known = model.train_function
+        made = make_train_function(force)
+        if model.train_function is not known and model.steps_per_execution > 1:
+            model.train_function = _flushing_after(model, model.train_function)
+        return made
+
+    return make
+
+
+def _flushing_epochs(model: Any, fit: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(fit).bind(*args, **kwargs)
+        with added(bound.arguments, _flush_callback(model), model, first=True):
+            return fit(*bound.args, **bound.kwargs)
+
+    return method
+
+
+def _flush_callback(model: Any) -> Any:
+    """Returns a callback that comes before all others at the end of an epoch."""
+
+    def resume(logs: Any) -> None:
+        if _is_distributed(model):
+            model.optimizer._trepak.overlap.resume()
+
+    return keras.callbacks.LambdaCallback(
+        on_train_begin=resume,
+        on_epoch_end=lambda epoch, logs: _flush(model),
+        on_train_end=lambda logs: _flush(model),
+    )

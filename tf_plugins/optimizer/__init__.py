@@ -1,0 +1,1 @@
+"""Optimizers and tapes whose gradients are reduced over the ranks."""

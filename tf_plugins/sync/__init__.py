@@ -1,0 +1,1 @@
+"""When ranks synchronize: what `sync=` takes."""

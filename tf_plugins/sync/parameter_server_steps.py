@@ -1,0 +1,171 @@
+"""Steps whose changes go to the job's parameter servers, from which all ranks go on."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trepak.horovod_ext import basics, elastic_bsp, exchange, step_probe
+from trepak.horovod_ext.elastic_bsp import StepOptions
+from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.stragglers import RoundsOfRank
+from trepak.ops import elastic_bsp as native
+from trepak.tf_plugins.sync.pace import OwnSteps, reject_combining
+from trepak.tf_plugins.sync.sync_model import SyncModel
+from trepak.tf_plugins.transport.parameter_servers import ParameterServers, default_servers
+
+if TYPE_CHECKING:
+    from trepak.tf_plugins.optimizer.distribution import Distribution
+
+
+class ServedSyncModel(SyncModel):
+    """A sync model whose ranks each apply their own gradients, to parameters on the servers."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for options that are wrong."""
+        self._options()
+
+    @abc.abstractmethod
+    def _options(self) -> StepOptions:
+        """Returns how far ranks may go."""
+
+    def pace(self, distribution: Distribution) -> ServedSteps:
+        """Returns the steps of one optimizer; see `SyncModel.pace`."""
+        return ServedSteps(distribution, self._options())
+
+    def combine(
+        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        """Raises ValueError: every rank applies its own gradients."""
+        raise reject_combining(self)
+
+
+class ServedSteps(OwnSteps):
+    """What one distributed optimizer has of ElasticBSP, SSP or ASP.
+
+    A step applies this rank's own gradients, and adds what that has changed, divided by the number
+    of ranks, to the job's parameters; these are what the next step begins with. The optimizer's
+    slots stay on each rank. `transport=` says how the servers work, and with which priorities
+    parameters travel.
+    """
+
+    transports = (ParameterServers,)
+
+    def __init__(self, distribution: Distribution, options: StepOptions) -> None:
+        """Makes it; see `Pace`."""
+        super().__init__(distribution)
+        self._options = options
+
+    def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        ready_grads, ready = step_probe.mark_ready(grads)
+        finite = _apply_if_finite(optimizer, ready_grads, list(variables))
+        values = native.end_step(self.stream, self._values.read(), finite)
+        with tf.control_dependencies(values):
+            step_probe.mark_done([], ready, at_own_pace=True)
+        self._values.show(values)
+
+    def _start(self, variables: Sequence[Any]) -> None:
+        given = self._distribution.reducer.options.transport
+        transport = given or default_servers()
+        assert isinstance(transport, ParameterServers)
+        transport.start()
+        labels = transport.place(variables)
+        self.stream = elastic_bsp.start(
+            self._options, labels, self._values.dtype, self._values.shapes()
+        )
+        with tf.init_scope():
+            if basics.rank() == 0:
+                native.assign_parameters(self.stream, self._values.read())
+            exchange.gather(None, "that the job's parameters are set")
+            self._fetch()
+
+    def _fetch(self) -> None:
+        """Takes the job's parameters, on all ranks before any of them changes them again."""
+        self._values.show(
+            native.fetch_parameters(self.stream, self._values.dtype, self._values.shapes())
+        )
+        exchange.gather(None, "that all ranks have the job's parameters")
+
+    def rounds(self) -> RoundsOfRank:
+        """Returns how many barriers this rank has passed; those that take part contribute."""
+        if self.stream is None:
+            return RoundsOfRank(0, 0, 0, 0, 0)
+        counted = native.elastic_bsp_counters(self.stream)
+        planned = native.schedule(self.stream)
+        return RoundsOfRank(
+            counted.barriers,
+            counted.barriers,
+            counted.met,
+            0,
+            0,
+            counted.waiting_seconds,
+            counted.exchange_seconds,
+            planned.error / max(1, planned.predictions),
+            counted.not_finite,
+            planned.taken_out,
+        )
+
+    def figures(self) -> dict[str, float]:
+        """Returns how long this rank has waited, and on rank 0 what was planned; see `Pace`."""
+        if self.stream is None:
+            return {}
+        counted = native.elastic_bsp_counters(self.stream)
+        planned = native.schedule(self.stream)._asdict()
+        return {
+            "waiting_s": counted.waiting_seconds,
+            "exchange_s": counted.exchange_seconds,
+            "not_finite": counted.not_finite,
+            **{f"planned_{name}": value for name, value in planned.items()},
+        }
+
+    def drain(self, optimizer: Any) -> None:
+        """Waits until all ranks do, and gives all of them the job's parameters; see `Pace`."""
+        if self.stream is None:
+            return
+        with tf.init_scope():
+            native.drain_elastic_bsp(self.stream, self._values.read())
+            self._fetch()
+
+
+def recorded_steps(optimizer: Any) -> NDArray[np.float64]:
+    """Returns how long an optimizer's steps have taken, for `elastic_bsp_simulation.record_of`.
+
+    Args:
+        optimizer: distributed, with `sync=` ElasticBSP, SSP or ASP.
+
+    Returns:
+        float64, [steps, 4]: rank, end on rank 0's clock, computing and communication of each of the
+        first 100,000 steps, in seconds. On other ranks than 0, and before the first step, there are
+        none.
+
+    Raises:
+        ValueError: another optimizer.
+    """
+    pace = getattr(getattr(optimizer, "_trepak", None), "pace", None)
+    if not isinstance(pace, ServedSteps):
+        raise ValueError(
+            "steps are recorded of a DistributedOptimizer with sync= ElasticBSP, SSP or ASP, got "
+            f"{optimizer!r}."
+        )
+    return np.zeros((0, 4)) if pace.stream is None else native.recorded_steps(pace.stream)
+
+
+def _apply_if_finite(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Any:
+    """Applies gradients unless one of them is not finite, which an optimizer's slots never forget.
+
+    Returns:
+        Whether it has: a bool tensor.
+    """
+    values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads if g is not None]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
+
+    def apply() -> Any:
+        optimizer._apply_plainly(list(grads), list(variables))
+        return tf.constant(True)
+
+    return tf.cond(finite, apply, lambda: tf.constant(False))

@@ -1,0 +1,1 @@
+"""How gradients travel: what `transport=` takes."""
