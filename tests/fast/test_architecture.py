@@ -17,6 +17,7 @@ FOREIGN_TO_RUNTIME = re.compile(
     r'^\s*#\s*include\s*[<"]((tensorflow|absl|tsl|xla|unsupported|Eigen)/|ops/(?!runtime/))',
     re.MULTILINE,
 )
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 MODULE_NAME = re.compile(r"trepak(\.\w+)+")
 
 
@@ -32,10 +33,11 @@ def module_name(file):
     return ".".join(parts)
 
 
-def imported_modules(source, module):
+def imported_modules(source, module, strings=True):
     """Yields (line, name) of all modules of trepak that a source imports, lazily ones included.
 
-    Lazy imports name their modules in strings, so a string that is a module's name counts.
+    Lazy imports name their modules in strings, so a string that is a module's name counts, unless
+    the strings are known to name programs.
     """
     for node in ast.walk(ast.parse(source)):
         names = []
@@ -48,7 +50,7 @@ def imported_modules(source, module):
                 base = ".".join([*package, *filter(None, [node.module])])
             # What follows `import` may be a module or a name in one; both lead to the same layer.
             names = [f"{base}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif strings and isinstance(node, ast.Constant) and isinstance(node.value, str):
             names = [node.value] if MODULE_NAME.fullmatch(node.value) else []
         for name in names:
             if name.split(".")[0] == "trepak":
@@ -67,6 +69,46 @@ def layering_violations(source, module):
         target = name.split(".")[1] if "." in name else "(face)"
         if target not in allowed:
             found.append(f"line {line}: {module} may not import {name}")
+    return found
+
+
+def circles(imports):
+    """Returns the sets of modules that import each other, directly or by others.
+
+    Args:
+        imports: module → the modules that it imports.
+    """
+    reached = {module: set(names) for module, names in imports.items()}
+    while True:
+        grown = {
+            module: names.union(*(reached.get(name, set()) for name in names))
+            for module, names in reached.items()
+        }
+        if grown == reached:
+            break
+        reached = grown
+    return {
+        frozenset(other for other in names if module in reached.get(other, ()))
+        for module, names in reached.items()
+        if module in names
+    }
+
+
+def imports_between_files(files):
+    """Returns which modules of these files import which, type-only imports included.
+
+    Args:
+        files: module → source.
+    """
+    found = {}
+    for module, source in files.items():
+        names = set()
+        programs = module.startswith("trepak.scripts.")  # which are started, not imported
+        for _, name in imported_modules(source, module, strings=not programs):
+            while name and name not in files:  # a name in a module
+                name = name.rpartition(".")[0]
+            names |= {name} - {"", module}
+        found[module] = names
     return found
 
 
@@ -138,6 +180,55 @@ def test_layering_rule_finds_violations(module, source):
 )
 def test_layering_rule_allows_what_is_right(module, source):
     assert layering_violations(source, module) == []
+
+
+def test_no_circle_of_files():
+    files = python_files("trepak", *LAYERS)
+    sources = {module_name(f).removesuffix(".__init__"): f.read_text() for f in files}
+    packages = {name for name in sources if any(one.startswith(name + ".") for one in sources)}
+    modules = {name: source for name, source in sources.items() if name not in packages}
+    assert len(modules) > 150
+    assert circles(imports_between_files(modules)) == set()
+
+
+def test_circle_rule_finds_a_planted_one():
+    files = {
+        "trepak.ops.a": "def f():\n    from trepak.ops import b",
+        "trepak.ops.b": "if TYPE_CHECKING:\n    from trepak.ops.c import C",
+        "trepak.ops.c": "import trepak.ops.a",
+        "trepak.ops.d": "from . import a",
+    }
+    assert circles(imports_between_files(files)) == {
+        frozenset({"trepak.ops.a", "trepak.ops.b", "trepak.ops.c"})
+    }
+
+
+def test_no_circle_of_native_files():
+    files = {f.relative_to(ROOT).as_posix(): f for f in source_files() if f.suffix in (".h", ".cc")}
+    includes = {
+        name: {one for one in INCLUDE.findall(f.read_text()) if one in files}
+        for name, f in files.items()
+    }
+    assert sum(map(len, includes.values())) > 300
+    assert circles(includes) == set()
+    folders = {}
+    for name, found in includes.items():
+        if name.startswith("ops/runtime/") and not name.endswith("_test.cc"):
+            others = {str(Path(one).parent) for one in found} - {str(Path(name).parent)}
+            folders.setdefault(str(Path(name).parent), set()).update(others)
+    assert circles(folders) == set()
+
+
+def test_benches_are_imported_by_the_command_line_alone():
+    """Which finds them by their names."""
+    users = [
+        f"{file.name}, line {line}: {name}"
+        for file in python_files("trepak", *LAYERS)
+        if "scripts/bench" not in file.as_posix()
+        for line, name in imported_modules(file.read_text(), module_name(file))
+        if name.startswith("trepak.scripts.bench.")
+    ]
+    assert users == []
 
 
 def test_face_only_reexports():

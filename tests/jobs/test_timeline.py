@@ -92,7 +92,6 @@ def test_callback_writes_a_window_and_epochs(tmp_path: Path) -> None:
 # Rank 2 takes long for each step, and RNA goes on without it.
 RNA_SCRIPT = """
 import json, os, sys, time, keras, tensorflow as tf, trepak, trepak.keras as hvd
-from trepak.ops.rna import rna_counters
 hvd.init()
 slow = hvd.rank() == 2
 optimizer = hvd.DistributedOptimizer(
@@ -107,7 +106,7 @@ for _ in range(10 if slow else 40):
     time.sleep(0.08 if slow else 0.02)
     step()
 optimizer.flush()
-counters = rna_counters(optimizer._trepak.pace.stream)._asdict()
+counters = optimizer.statistics()
 with open(f"{os.environ['OUT']}/counters-{hvd.rank()}", "w") as file:
     json.dump(counters, file)
 """

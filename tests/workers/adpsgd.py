@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from exactness import dense_model
-from harness import case
+from harness import case, counted
 from rna import (
     check_equal_on_all_ranks,
     check_that_nobody_waits,
@@ -20,7 +20,6 @@ from rna_epochs import fit_in_global_epochs
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
-from trepak.ops.adpsgd import adpsgd_counters
 
 
 @case
@@ -35,12 +34,12 @@ def no_step_is_lost() -> Any:
     optimizer.flush()
     total = sum((10 + 10 * rank) * (rank + 1.0) for rank in range(hvd.size()))
     np.testing.assert_allclose(variable.numpy(), 3.0 - rate / hvd.size() * total, rtol=1e-5)
-    counters = adpsgd_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     assert counters.steps == steps
     averagings = exchange.gather(counters.averagings, "averagings")
     active, passive = sum(averagings[::2]), sum(averagings[1::2])
     assert active == passive > 0, averagings
-    return counters._asdict()
+    return vars(counters)
 
 
 @case

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from exactness import dense_model
-from harness import case
+from harness import case, counted
 from rna import (
     STEPS,
     batch,
@@ -34,7 +34,6 @@ from trepak.horovod_ext import exchange, parameter_server
 from trepak.horovod_ext.elastic_bsp import StepOptions
 from trepak.horovod_ext.elastic_bsp_simulation import record_of, simulate
 from trepak.horovod_ext.straggler_verdict import verdict_of
-from trepak.ops.elastic_bsp import elastic_bsp_counters, schedule
 from trepak.ops.engine import engine_counters
 from trepak.tf_plugins.sync.parameter_server_steps import recorded_steps
 
@@ -89,7 +88,7 @@ def _check_that_no_step_is_lost(sync: Any, passes: int = 1, transport: Any = Non
         total += sum((6 + 6 * rank) * (rank + 1.0) for rank in range(hvd.size()))
         np.testing.assert_allclose(variable.numpy(), -rate / hvd.size() * total, rtol=1e-5)
         check_equal_on_all_ranks_of(variable)
-    assert elastic_bsp_counters(optimizer._trepak.pace.stream).steps * passes == 2 * steps
+    assert counted(optimizer).steps * passes == 2 * steps
 
 
 @case
@@ -108,14 +107,14 @@ def barriers_come_where_waiting_is_least() -> Any:
     for _ in range(42 if is_fast else 22):
         time.sleep(0.05 if is_fast else 0.1)
         step()
-        counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+        counters = counted(optimizer)
         at_barriers.setdefault(str(counters.barriers), variable.numpy().tolist())
     optimizer.flush()
     of_all = exchange.gather(at_barriers, "weights after each barrier")
     assert counters.barriers >= (42 if is_fast else 22) // sync.lookahead, counters
     for barrier in set.intersection(*map(set, of_all)) - {"0"}:
         assert all(theirs[barrier] == at_barriers[barrier] for theirs in of_all), (barrier, of_all)
-    planned = schedule(optimizer._trepak.pace.stream)
+    planned = counted(optimizer, "planned_")
     if hvd.rank() == 0:
         assert planned.steps == 42 + 22 * (hvd.size() - 1)
         assert planned.taken_out == 0
@@ -130,7 +129,7 @@ def barriers_come_where_waiting_is_least() -> Any:
             assert 0 < communication < 0.05, (rank, communication)
     else:
         assert planned.steps == 0
-    return planned._asdict() | counters._asdict() | {"clock": time.monotonic()}
+    return vars(planned) | vars(counters) | {"clock": time.monotonic()}
 
 
 @case
@@ -167,7 +166,7 @@ def it_trains_in_epochs_of_all_ranks_together() -> Any:
                 np.testing.assert_array_equal(ours, theirs)
         assert losses[-1] < losses[0], losses
         assert abs(sum(steps) - 3 * 400 / 8) <= 6 * hvd.size(), steps
-        counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+        counters = counted(optimizer)
         mine = monitor.table.reports()[hvd.rank()]
         assert mine.rounds == counters.barriers and mine.steps <= counters.steps
         assert 0 < mine.waited_seconds <= counters.waiting_seconds
@@ -216,7 +215,7 @@ def steps_that_are_not_finite_are_left_out() -> None:
     step(tf.constant(1.0))
     np.testing.assert_allclose(variable.numpy(), -others - 1.5 * others - 1 / hvd.size(), rtol=1e-5)
     optimizer.flush()
-    counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     assert counters.not_finite == (1 if hvd.rank() == 0 else 0)
 
 
@@ -229,11 +228,11 @@ def others_wait_for_a_rank_that_begins_late() -> None:
     time.sleep(7.0 if is_late else 0.0)  # others are patient for 5 s, with ranks that have begun
     for _ in range(3):
         step()
-    counters = elastic_bsp_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     optimizer.flush()
     np.testing.assert_allclose(variable.numpy(), -0.4, rtol=1e-5)
     if hvd.rank() == 0:
-        assert schedule(optimizer._trepak.pace.stream).taken_out == 0
+        assert counted(optimizer, "planned_").taken_out == 0
         assert counters.waiting_seconds > 6
 
 
@@ -271,8 +270,8 @@ def _check_that_others_go_on(others_seconds: float, its_seconds: float, lookahea
     np.testing.assert_allclose(variable.numpy(), -0.1 / hvd.size() * total, rtol=1e-4)
     assert everyone[-1] < min(everyone[:-1]), everyone
     if hvd.rank() == 0:
-        assert schedule(optimizer._trepak.pace.stream).taken_out == 1
-        assert optimizer._trepak.pace.rounds().taken_out == 1  # which the monitor shows
+        assert counted(optimizer, "planned_").taken_out == 1
+        assert optimizer._trepak.step.rounds().taken_out == 1  # which the monitor shows
     parameter_server.stop()
     return everyone
 

@@ -13,6 +13,7 @@ import json
 import os
 import time
 import traceback
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,12 @@ def chosen(arguments: Sequence[str]) -> dict[str, Case]:
             if part in name:
                 found[f"{worker}.{name}"] = one
     return found
+
+
+def counted(optimizer: Any, prefix: str = "") -> types.SimpleNamespace:
+    """Returns an optimizer's statistics, those whose names begin so, without the prefix."""
+    found = {n.removeprefix(prefix): v for n, v in optimizer.statistics().items() if prefix in n}
+    return types.SimpleNamespace(**found)
 
 
 def main(arguments: Sequence[str], process_sets: Any = None) -> None:

@@ -10,13 +10,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 from exactness import dense_model
-from harness import case
+from harness import case, counted
 
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
 from trepak.ops import rna as native
-from trepak.ops.rna import rna_counters
 
 STEPS = 20
 SEED_OF_RANK_0 = 1  # with which the one of two ranks that is probed is rank 0 in the first rounds
@@ -93,7 +92,7 @@ def gradients_of_several_passes_are_one_contribution() -> None:
         optimizer.flush()
         results.append(weights(model))
         if isinstance(sync, trepak.RNA):
-            assert rna_counters(optimizer._trepak.pace.stream).rounds == STEPS / 2
+            assert counted(optimizer).rounds == STEPS / 2
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
@@ -113,11 +112,11 @@ def replicas_are_bitwise_equal_after_a_flush() -> Any:
         check_equal_on_all_ranks(model)
         rounds = exchange.gather(int(optimizer.iterations), "rounds")
         assert len(set(rounds)) == 1, (epoch, rounds)
-    counters = rna_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     steps = sum(10 + 5 * hvd.rank() for _ in range(3))
     assert counters.gradients + counters.dropped == steps, counters
     assert counters.rounds == rounds[0]
-    return counters._asdict()
+    return vars(counters)
 
 
 def constant_trainer(optimizer: Any, gradient: float) -> tuple[Any, Any]:
@@ -144,7 +143,7 @@ def each_contribution_counts_for_its_share() -> None:
         step()
         time.sleep(0.002 * hvd.rank())
     optimizer.flush()
-    counters = rna_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     assert counters.gradients == 30 and counters.dropped == 0
     contributed = exchange.gather(counters.contributed, "contributions")
     total = sum(times * (rank + 1.0) for rank, times in enumerate(contributed))
@@ -161,10 +160,10 @@ def figure_five_one_is_replayed() -> Any:
     )
     x = keras.Variable(np.full(1, 64.0, "float32"))
     optimizer.build([x])
-    pace = optimizer._trepak.pace
+    rounds = optimizer._trepak.step
     optimizer._trepak.agree(optimizer)
     optimizer._trepak.reducer.agree([x.value], [x])
-    pace._start(optimizer, [x.value], [x])  # what comes before the first gradient
+    rounds._start(optimizer, [x.value], [x])  # what comes before the first gradient
 
     def step(rank: int, rate: float, ends_round: int | None = None) -> None:
         """Takes a step on one rank: the gradient of rank 0 is x, that of rank 1 is 3 x."""
@@ -172,15 +171,13 @@ def figure_five_one_is_replayed() -> Any:
             optimizer.learning_rate = rate
             optimizer.apply([x.value * (1.0 + 2 * rank)], [x])
         began = time.monotonic()
-        while (
-            rna_counters(pace.stream).rounds < (ends_round or 0) and time.monotonic() < began + 20
-        ):
+        while counted(optimizer).rounds < (ends_round or 0) and time.monotonic() < began + 20:
             time.sleep(0.001)
         exchange.gather(None, "that a step has ended")
 
     def apply(rounds: int, expected: float) -> None:
-        while int(native.finished_rounds(pace.stream)) > 0:
-            pace._apply_one(optimizer)
+        while int(native.finished_rounds(rounds.session)) > 0:
+            rounds._apply_one(optimizer)
         assert int(optimizer.iterations) == rounds
         np.testing.assert_allclose(x.numpy(), expected, rtol=1e-6)
 
@@ -195,10 +192,10 @@ def figure_five_one_is_replayed() -> Any:
     step(1, 0.25)
     step(0, 0.25, ends_round=3)  # of 9 and of 27
     apply(3, 4.5)
-    counters = rna_counters(pace.stream)
+    counters = counted(optimizer)
     assert (counters.contributed, counters.gradients) == ((3, 3), (2, 3))[hvd.rank()], counters
     optimizer.flush()
-    return counters._asdict()
+    return vars(counters)
 
 
 @case
@@ -213,12 +210,12 @@ def schedules_go_on_by_the_share_of_ranks() -> Any:
         step()
         time.sleep(0.005)
     optimizer.flush()
-    pace = optimizer._trepak.pace
-    counters = rna_counters(pace.stream)
+    rounds = optimizer._trepak.step
+    counters = counted(optimizer)
     contributed = exchange.gather(counters.contributed, "contributions")
     progress = sum(contributed) / hvd.size()
     assert progress < 0.9 * counters.rounds, "only some ranks have brought gradients"
-    np.testing.assert_allclose(float(pace._rate(optimizer)), 1 - int(progress + 1e-9) / 1000)
+    np.testing.assert_allclose(float(rounds._rate(optimizer)), 1 - int(progress + 1e-9) / 1000)
     return [progress, counters.rounds]
 
 
@@ -233,7 +230,7 @@ def who_misses_a_round_can_go_on_with_its_own_gradient() -> Any:
         step()
     optimizer.flush()
     check_equal_on_all_ranks_of(variable)
-    counters = rna_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     applied = float(-variable.numpy()[0] * hvd.size() / rate)  # gradients, by all ranks together
     own = (applied - counters.contributors) * hvd.size()
     np.testing.assert_allclose(own, round(own), atol=1e-2)
@@ -294,9 +291,9 @@ def gradients_that_are_not_finite_contribute_nothing() -> None:
         optimizer.apply([tf.ones(3)], [variable])
     optimizer.flush()
     assert np.isfinite(variable.numpy()).all()
-    counters = rna_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     assert counters.not_finite == (2 if hvd.rank() == 0 else 0)
-    assert optimizer._trepak.pace.rounds().not_finite == counters.not_finite  # StragglerMonitor's
+    assert optimizer._trepak.step.rounds().not_finite == counters.not_finite  # StragglerMonitor's
     check_equal_on_all_ranks_of(variable)
 
 

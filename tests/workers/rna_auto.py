@@ -33,11 +33,11 @@ def ranks_are_split_by_their_times_and_joined_again() -> Any:
             time.sleep(slow if hvd.rank() == last else 0.02)
         optimizer.flush()
         check_equal_on_all_ranks(model)
-        if found and found[-1] != optimizer._trepak.pace.groups:
+        if found and found[-1] != optimizer._trepak.step.groups:
             slots = [np.asarray(v).tolist() for v in optimizer.variables]
             everyone = exchange.gather(slots, "slots")
             assert all(theirs == everyone[0] for theirs in everyone), "slots differ"
-        found.append(optimizer._trepak.pace.groups)
+        found.append(optimizer._trepak.step.groups)
     apart, together = [[*range(last)], [last]], [[*range(hvd.size())]]
     assert found == [apart, apart, together, together], found
     return found

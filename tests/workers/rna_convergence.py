@@ -73,7 +73,7 @@ def descend(eta: int, factor: float = 1.0) -> dict[str, float]:
     apply(tf.zeros(len(START)))  # x stays, while the functions are traced
     optimizer.flush()
     optimizer.applied.assign(0)
-    before = optimizer._trepak.pace.rounds()
+    before = optimizer._trepak.step.rounds()
     hvd.barrier()
 
     delays = random.Random(hvd.rank())
@@ -89,7 +89,7 @@ def descend(eta: int, factor: float = 1.0) -> dict[str, float]:
 
     norms = optimizer.norms.numpy()[: min(int(optimizer.applied), rounds)]
     assert len({tuple(theirs) for theirs in exchange.gather(norms.tolist(), "norms")}) == 1
-    after = optimizer._trepak.pace.rounds()
+    after = optimizer._trepak.step.rounds()
     staleness = exchange.gather(after.staleness - before.staleness, "staleness")
     dropped = exchange.gather(after.dropped - before.dropped, "dropped gradients")
     return {

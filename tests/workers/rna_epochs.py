@@ -9,14 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 from exactness import dense_model
-from harness import case
+from harness import case, counted
 from rna import batch, check_equal_on_all_ranks
 
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
 from trepak.horovod_ext.straggler_verdict import verdict_of
-from trepak.ops.rna import rna_counters
 
 
 def fit_in_global_epochs(
@@ -64,7 +63,7 @@ def epochs_are_of_all_ranks_together() -> Any:
     steps, losses = fit_in_global_epochs(model, optimizer, [look, monitor])
     check_equal_on_all_ranks(model)
     reports = monitor.table.reports()
-    counters = rna_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     mine = reports[hvd.rank()]
     assert mine.rounds == counters.rounds == rounds[-1]
     np.testing.assert_allclose(mine.null_share, 1 - counters.contributed / counters.rounds)

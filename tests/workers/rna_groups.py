@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 from exactness import dense_model
-from harness import case
+from harness import case, counted
 from rna import (
     check_equal_on_all_ranks,
     check_that_nobody_waits,
@@ -20,7 +20,6 @@ from rna_epochs import fit_in_global_epochs
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
-from trepak.ops.rna import rna_counters
 
 GROUPS = [[0, 1], [2]]
 PROCESS_SETS = [hvd.ProcessSet(group) for group in GROUPS]
@@ -37,7 +36,7 @@ def groups_move_the_parameters_by_their_shares() -> Any:
             step()
             time.sleep(0.002 * hvd.rank())
         optimizer.flush()
-    counters = rna_counters(optimizer._trepak.pace.stream)
+    counters = counted(optimizer)
     contributed = exchange.gather(counters.contributed, "contributions")
     # Within a group a round counts for its contributors' share; a group for its share of the ranks.
     total = sum(times * (rank + 1.0) for rank, times in enumerate(contributed))
@@ -59,10 +58,10 @@ def schedules_go_on_by_the_share_of_all_ranks() -> Any:
             step()
             time.sleep(0.005)
         optimizer.flush()
-        pace = optimizer._trepak.pace
-        contributed = exchange.gather(rna_counters(pace.stream).contributed, "contributions")
+        rounds = optimizer._trepak.step
+        contributed = exchange.gather(counted(optimizer).contributed, "contributions")
         progress = sum(contributed) / hvd.size()
-        np.testing.assert_allclose(float(pace._rate(optimizer)), 1 - int(progress + 1e-9) / 1000)
+        np.testing.assert_allclose(float(rounds._rate(optimizer)), 1 - int(progress + 1e-9) / 1000)
     return contributed
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from harness import case
+from harness import case, counted
 from rna import batch, check_equal_on_all_ranks, trainer
 
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
-from trepak.ops.rna import rna_counters
 
 ROUNDS = 10_000
 STEPS = 250  # of each rank, from flush to flush
@@ -51,7 +50,7 @@ def ten_thousand_rounds() -> Any:
         optimizer.flush()
         check_equal_on_all_ranks(model)
         steps += STEPS
-        counters = rna_counters(optimizer._trepak.pace.stream)
+        counters = counted(optimizer)
         rounds, flushes = counters.rounds, flushes + 1
         assert counters.gradients + counters.dropped == steps, counters
         if flushes == WARM_UP:

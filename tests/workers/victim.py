@@ -21,7 +21,6 @@ import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext.collective_lanes import Collectives
 from trepak.ops.collective_lane import PieceRules
-from trepak.ops.elastic_bsp import elastic_bsp_counters
 
 OUT = Path(os.environ["OUT"])
 
@@ -56,8 +55,8 @@ class Announce(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == (30 if sys.argv[-1] in UNEVEN else 5):
             if sys.argv[-1] in UNEVEN and hvd.rank() == 0:
-                counters = elastic_bsp_counters(self.model.optimizer._trepak.pace.stream)
-                assert counters.steps > 1.5 * counters.barriers, counters
+                counted = self.model.optimizer.statistics()
+                assert counted["steps"] > 1.5 * counted["barriers"], counted
             (OUT / f"pid.{hvd.rank()}").write_text(str(os.getpid()))
         is_slow = SLOW.get(sys.argv[-1]) == hvd.rank() and batch > 5
         pace = UNEVEN.get(sys.argv[-1], [0.01] * hvd.size())[hvd.rank()]

@@ -17,10 +17,10 @@ from trepak.tf_plugins.callbacks.epoch_limit import BATCHES_AT_HAND, EpochLimit
 from trepak.tf_plugins.callbacks.state_average import average_state
 from trepak.tf_plugins.model import keras_hooks
 from trepak.tf_plugins.model.distributed_models import (
+    asynchronous_steps,
     flush,
     is_distributed,
     optimizers_of,
-    paces,
     process_set_of,
 )
 from trepak.tf_plugins.model.layer_state import broadcast_layer_state, finalize
@@ -159,7 +159,7 @@ class BroadcastGlobalVariablesCallback(KeepsAlike):
             )
 
     def _goes_at_own_pace(self) -> bool:
-        return bool(paces(self.model))
+        return bool(asynchronous_steps(self.model))
 
     def _check_model(self) -> None:
         optimizers = optimizers_of(self.model)

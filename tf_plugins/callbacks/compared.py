@@ -43,8 +43,7 @@ class Compared:
         distributed = [one for one in optimizers if is_distributed(one)]
         local = self.local | local_to_tapes()
         local = local.union(*(one._trepak.reducer.local for one in distributed))
-        kept = [one._trepak.pace for one in distributed]
-        own = any(pace is not None and not pace.shares_slots for pace in kept)
+        own = any(not one._trepak.step.shares_slots for one in distributed)
         slots = [] if own else [v for one in optimizers for v in _state_of(one, local, rates)]
         steps = max((int(one.iterations) for one in optimizers), default=0)
         return Values(

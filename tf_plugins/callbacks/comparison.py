@@ -14,11 +14,11 @@ from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.callbacks.beginning import begin_together, build_together
 from trepak.tf_plugins.callbacks.compared import Compared
 from trepak.tf_plugins.model.distributed_models import (
+    asynchronous_steps,
     flush,
     is_distributed,
     named_optimizers_of,
     optimizers_of,
-    paces,
 )
 from trepak.tf_plugins.model.layer_state import layer_facts
 from trepak.tf_plugins.model.turns import check_turn
@@ -213,7 +213,7 @@ class Comparison(keras.callbacks.Callback):
         first = self._batches == 1
         if first:
             optimizers = optimizers_of(self.model)
-            self._apart = optimizers if paces(self.model) else []
+            self._apart = optimizers if asynchronous_steps(self.model) else []
             first = not (self._began and any(map(is_distributed, optimizers)))
         if self._apart:  # ranks are alike at flushes only
             self._rates.add(tuple(float(one.learning_rate) for one in self._apart))
@@ -262,6 +262,6 @@ class Comparison(keras.callbacks.Callback):
 
         As a warm-up does: its rates differ by rank, and are meant to. A collective call.
         """
-        if not paces(self.model):
+        if not asynchronous_steps(self.model):
             return False
         return any(exchange.gather(self._moved, "whether rates move", self._process_set))

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from trepak.horovod_ext import basics, exchange
-from trepak.tf_plugins.model.distributed_models import paces, process_set_of
+from trepak.tf_plugins.model.distributed_models import asynchronous_steps, process_set_of
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -133,7 +133,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         optimizer.learning_rate = new
         # The momentum itself is compiled into the step as a number; what it multiplies is not.
         # Ranks at their own pace begin a batch at different rounds: replicas would part.
-        corrects = self.momentum_correction and (self.staircase or not paces(self.model))
+        together = not asynchronous_steps(self.model)
+        corrects = self.momentum_correction and (self.staircase or together)
         if corrects and old > 0 and new != old:
             for velocity in _velocities(optimizer):
                 velocity.assign(velocity * (new / old))

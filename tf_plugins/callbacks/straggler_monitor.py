@@ -17,7 +17,7 @@ from trepak.horovod_ext import basics, exchange, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
 from trepak.ops.step_probe import StepTimes, take_step_times
 from trepak.tf_plugins.callbacks import straggler_sinks, straggler_tables
-from trepak.tf_plugins.model.distributed_models import flush, paces
+from trepak.tf_plugins.model.distributed_models import asynchronous_steps, flush
 
 
 class StragglerMonitor(keras.callbacks.Callback):
@@ -81,8 +81,8 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._close_sinks()  # those of a fit that an exception ended
         step_probe.mark_model(self.model)
         self._batches = 0
-        self._at_own_pace = bool(paces(self.model))
-        self._before = paces(self.model)[0].rounds() if self._at_own_pace else None
+        self._at_own_pace = bool(asynchronous_steps(self.model))
+        self._before = asynchronous_steps(self.model)[0].rounds() if self._at_own_pace else None
         self.table = StragglerTable(exchange.gather(socket.gethostname(), "hosts"))
         self._open_sinks()
         take_step_times()  # those of an earlier fit
@@ -147,7 +147,7 @@ class StragglerMonitor(keras.callbacks.Callback):
 
     def _exchange_rounds(self, mine: list[tuple[float, float]]) -> None:
         assert self._before is not None
-        rounds = dataclasses.astuple(paces(self.model)[0].rounds().since(self._before))
+        rounds = dataclasses.astuple(asynchronous_steps(self.model)[0].rounds().since(self._before))
         sums = [len(mine), *np.sum(np.reshape(mine, (-1, 2)), axis=0).tolist()]
         everyone = exchange.gather([sums, rounds], "step times and rounds")
         steps, compute, waited = zip(*(theirs for theirs, _ in everyone), strict=True)

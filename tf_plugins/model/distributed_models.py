@@ -8,7 +8,6 @@ import keras
 
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.optimizer.distribution import Distribution
-from trepak.tf_plugins.sync.pace import Pace
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -44,11 +43,10 @@ def process_set_of(model: Any) -> basics.ProcessSet:
     return basics.global_process_set
 
 
-def paces(model: Any) -> list[Pace]:
-    """Returns what ends the steps of a model's optimizers, where ranks go at their own pace."""
-    distributed = filter(is_distributed, optimizers_of(model))
-    found = [optimizer._trepak.pace for optimizer in distributed]
-    return [pace for pace in found if pace is not None]
+def asynchronous_steps(model: Any) -> list[Any]:
+    """Returns the `Step` of each of a model's optimizers whose ranks go at their own pace."""
+    steps = [one._trepak.step for one in optimizers_of(model) if is_distributed(one)]
+    return [step for step in steps if not step.is_synchronous]
 
 
 def flush(model: Any) -> None:

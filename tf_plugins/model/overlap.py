@@ -46,7 +46,7 @@ def overlap(model: Any) -> Any:
             "overlap() needs a model that is compiled with trepak's DistributedOptimizer: call "
             "model.compile(optimizer=DistributedOptimizer(...)) first."
         )
-    if model.optimizer._trepak.pace is not None:
+    if not model.optimizer._trepak.step.is_synchronous:
         sync = type(model.optimizer._trepak.sync).__name__
         raise ValueError(
             f"overlap() is for sync=BSP(): with {sync} no gradients wait for the next step. Leave "
@@ -145,7 +145,7 @@ def _flush_callback(model: Any) -> Any:
 
     def resume(logs: Any) -> None:
         if _is_distributed(model):
-            model.optimizer._trepak.overlap.resume()
+            model.optimizer._trepak.step.resume()
 
     return keras.callbacks.LambdaCallback(
         on_train_begin=resume,

@@ -45,7 +45,7 @@ class CountedPasses:
 
     def _sums_passes(self) -> bool:
         """Tells whether passes are counted: at ranks' own pace, what has been applied is."""
-        return self._trepak.accumulator is not None and self._trepak.pace is None
+        return self._trepak.accumulator is not None and self._trepak.step.is_synchronous
 
     def _counter(self) -> Any:
         return self._iterations  # type: ignore[attr-defined]

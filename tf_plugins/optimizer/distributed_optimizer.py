@@ -78,24 +78,18 @@ class DistributedMixin(CountedPasses):
         Raises:
             ValueError: the optimizer is not built.
         """
-        self._trepak.overlap.begin(self)
+        self._trepak.step.begin(self)
 
     def flush(self) -> None:
         """Applies gradients that wait for a later step; a collective call."""
-        self._trepak.overlap.flush(self)
-        if self._trepak.pace is not None:
-            self._trepak.pace.drain(self)
+        self._trepak.step.drain(self)
+
+    def statistics(self) -> dict[str, float]:
+        """Returns what `sync=` has counted on this rank so far, by name; its page has the names."""
+        return self._trepak.step.statistics()  # type: ignore[no-any-return]
 
     def _reduce_and_apply(self, grads: list[Any], variables: list[Any]) -> None:
-        if self._trepak.pace is not None:
-            self._trepak.pace.step(self, grads, variables)
-            return
-        if self._trepak.overlap.takes(grads, variables):
-            self._trepak.overlap.push(self, grads, variables)
-            return
-        if not self._keras_accumulates():
-            grads = self._trepak.combine(grads, variables)
-        self._apply_plainly(grads, variables)
+        self._trepak.step.apply(self, grads, variables)
 
     def _apply_plainly(self, grads: list[Any], variables: list[Any]) -> None:
         super().apply(grads, variables)  # type: ignore[misc]
@@ -115,7 +109,7 @@ class DistributedMixin(CountedPasses):
 
     def _clip_gradients(self, grads: Any) -> Any:
         if self._accumulating is not None:
-            grads = self._trepak.combine(grads, self._accumulating)
+            grads = self._trepak.step.reduce(grads, self._accumulating)
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
     @tf.autograph.experimental.do_not_convert
@@ -144,7 +138,7 @@ class DistributedMixin(CountedPasses):
         variables = list(var_list)
         grads = tape.gradient(loss, variables)
         if self._trepak.accumulator is None and not self._keras_accumulates():
-            grads = self._trepak.combine(grads, variables)
+            grads = self._trepak.step.reduce(grads, variables)
             self._trepak.computed = _here(variables)
         return list(zip(grads, variables, strict=True))
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -12,20 +11,26 @@ from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.agreement import Fact, Values, check_alike
 from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.reduce_options import ReduceOptions
-from trepak.tf_plugins.model.tracing import reject_replicas, reject_xla
+from trepak.tf_plugins.model.tracing import reject_replicas
 from trepak.tf_plugins.optimizer.gradient_accumulator import GradientAccumulator
 from trepak.tf_plugins.optimizer.optimizer_facts import facts_of
-from trepak.tf_plugins.optimizer.overlapped_step import OverlappedStep
-from trepak.tf_plugins.sync.sync_model import SyncModel
+
+
+class _SyncModel(Protocol):
+    """What makes steps; see `SyncModel`, which knows this module."""
+
+    def step_for(self, distribution: Distribution) -> Any: ...
 
 
 class Distribution:
-    """A distributed optimizer's sync model, reducer and accumulator.
+    """A distributed optimizer's sync model, steps, reducer and accumulator.
 
     Kept in one object so that a LossScaleOptimizer and the optimizer inside it can share it.
     """
 
-    def __init__(self, sync: SyncModel, options: ReduceOptions, name: str, passes: int, mean: bool):
+    def __init__(
+        self, sync: _SyncModel, options: ReduceOptions, name: str, passes: int, mean: bool
+    ) -> None:
         """Makes one; `passes` backward passes are summed, or averaged with `mean`, per step."""
         self.made_with = (sync, options, name, passes, mean)
         self.sync = sync
@@ -33,8 +38,7 @@ class Distribution:
         self.accumulator = GradientAccumulator(passes, mean) if passes > 1 else None
         # True while a LossScaleOptimizer, which has reduced, has the optimizer inside it apply.
         self.delegating = False
-        self.overlap = OverlappedStep(self)
-        self.pace = sync.pace(self)
+        self.step = sync.step_for(self)  # a `Step`
         # Inside an update: the iterations and the learning rate of what is applied.
         self.iterations: Any = None
         self.learning_rate: Any = None
@@ -49,22 +53,20 @@ class Distribution:
 
     def agreement(self) -> list[Any]:
         """Returns what all ranks have agreed on, by which a step does or skips collectives."""
-        pace = None if self.pace is None else getattr(self.pace, "stream", None)
-        return [*self.reducer.agreement(), pace]
+        return [*self.reducer.agreement(), self.step.session]
 
     def forget(self) -> None:
         """Has the next step agree anew; for all ranks together, and graphs traced anew."""
-        self.overlap.warn_of_pending()
+        self.step.end()
         self.reducer.forget()
-        self.overlap = OverlappedStep(self)
-        self.pace = self.sync.pace(self)
+        self.step = self.sync.step_for(self)
 
     def forget_passes(self, optimizer: Any) -> None:
         """Drops the passes that were summed since the last real step, as if there were none."""
         self.interrupted = False
         if self.accumulator is None:
             return
-        if self.pace is None:  # else they are not counted
+        if self.step.is_synchronous:  # else they are not counted
             inner = getattr(optimizer, "inner_optimizer", optimizer)
             inner._iterations.assign_sub(self.accumulator.summed())
         self.accumulator.reset()
@@ -87,11 +89,6 @@ class Distribution:
             process_set = self.reducer.options.process_set
             check_alike(facts, Values(), "in the first step", process_set)
         self.agreed = True
-
-    def combine(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Returns the gradients to apply in this step; see `SyncModel.combine`."""
-        reject_xla()
-        return self.sync.combine(self.reducer, grads, variables)
 
 
 def _of_first_step(fact: Fact) -> Fact:

@@ -13,7 +13,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,9 +21,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.variables import outside_graph, tf_variable
 from trepak.tf_plugins.model.tracing import if_true, reject_xla
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
+from trepak.tf_plugins.optimizer.distribution import Distribution
 
 # What Keras does per variable unless an optimizer class has a version of its own.
 _PER_VARIABLE = (
@@ -53,7 +51,6 @@ class OverlappedStep:
         classes = [cls for cls in type(optimizer).__mro__ if not hasattr(cls, "begin_step")]
         own = [name for name in _PER_VARIABLE if _is_own(classes, name)]
         reasons = {
-            f"{distribution.sync!r} does not wait for them": not distribution.sync.overlaps,
             "it sums gradients over several passes": distribution.accumulator is not None
             or bool(getattr(optimizer, "gradient_accumulation_steps", None)),
             "the loss is scaled: all gradients must be finite": hasattr(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from trepak.horovod_ext import adpsgd, collectives, exchange, step_probe
-from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.ops import adpsgd as native
-from trepak.tf_plugins.sync.pace import OwnSteps, Pace, reject_combining
+from trepak.tf_plugins.optimizer.distribution import Distribution
+from trepak.tf_plugins.sync.asynchronous_step import LocalStep
 from trepak.tf_plugins.sync.sync_model import SyncModel
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
 
 
 @dataclass(frozen=True)
@@ -34,18 +31,12 @@ class ADPSGD(SyncModel):
 
     seed: int = 0
 
-    def pace(self, distribution: Distribution) -> Pace:
-        """Returns the replica of one optimizer; see `SyncModel.pace`."""
+    def step_for(self, distribution: Distribution) -> Replica:
+        """Returns the replica of one optimizer; see `SyncModel.step_for`."""
         return Replica(distribution, self.seed)
 
-    def combine(
-        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
-        """Raises ValueError: every rank applies its own gradients."""
-        raise reject_combining(self)
 
-
-class Replica(OwnSteps):
+class Replica(LocalStep):
     """This rank's parameters: native code has them, the variables show what training goes on from.
 
     Weights that are set from outside count as a change: set them on all ranks after a `flush`, and
@@ -53,44 +44,48 @@ class Replica(OwnSteps):
     """
 
     def __init__(self, distribution: Distribution, seed: int) -> None:
-        """Makes it; see `Pace`."""
+        """Makes it; see `Step`."""
         super().__init__(distribution)
         self._seed = seed
 
     def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
         optimizer._apply_plainly(ready_grads, list(variables))
-        native.add_change(self.stream, self._values.read())
+        native.add_change(self.session, self._values.read())
         step_probe.mark_done([], ready, at_own_pace=True)
         self._values.show(
-            native.load_parameters(self.stream, self._values.dtype, self._values.shapes())
+            native.load_parameters(self.session, self._values.dtype, self._values.shapes())
         )
 
     def _start(self, variables: Sequence[Any]) -> None:
-        self.stream = adpsgd.start(self._seed, self._values.dtype, self._values.shapes())
+        self.session = adpsgd.start(self._seed, self._values.dtype, self._values.shapes())
         with tf.init_scope():
-            native.assign_parameters(self.stream, self._values.read())
+            native.assign_parameters(self.session, self._values.read())
             exchange.gather(None, "that all replicas are set")  # before any is averaged
 
     def rounds(self) -> RoundsOfRank:
         """Returns how often this rank has averaged: a round is an averaging of two."""
-        if self.stream is None:
+        if self.session is None:
             return RoundsOfRank(0, 0, 0, 0, 0)
-        count = native.adpsgd_counters(self.stream).averagings
+        count = native.adpsgd_counters(self.session).averagings
         return RoundsOfRank(count, count, 2 * count, 0, 0)
 
+    def statistics(self) -> dict[str, float]:
+        """Returns AD-PSGD's counters; see `AdpsgdCounters`."""
+        return {} if self.session is None else native.adpsgd_counters(self.session)._asdict()
+
     def drain(self, optimizer: Any) -> None:
-        """Shows the average of all replicas; see `Pace`."""
-        if self.stream is None:
+        """Shows the average of all replicas; see `Step`."""
+        if self.session is None:
             return
         with tf.init_scope():
-            native.bring_change(self.stream, self._values.read())  # weights that were set since
-            native.settle(self.stream)
+            native.bring_change(self.session, self._values.read())  # weights that were set since
+            native.settle(self.session)
             # Averagings move parameters between ranks until all have settled.
             exchange.gather(None, "that all replicas have settled")
-            mine = native.load_parameters(self.stream, self._values.dtype, self._values.shapes())
-            name = f"trepak_adpsgd_{self.stream}"
+            mine = native.load_parameters(self.session, self._values.dtype, self._values.shapes())
+            name = f"trepak_adpsgd_{self.session}"
             self._values.show(
                 collectives.grouped_allreduce(mine, op=collectives.Average, name=name)
             )
-            native.show_parameters(self.stream, self._values.read())
+            native.show_parameters(self.session, self._values.read())

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.rna import RoundOptions
-from trepak.tf_plugins.sync.pace import reject_combining
+from trepak.tf_plugins.optimizer.distribution import Distribution
 from trepak.tf_plugins.sync.rna_rounds import Rounds
 from trepak.tf_plugins.sync.sync_model import SyncModel
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
 
 _EVERYBODY = 2**31 - 1
 _NO_BOUND = 2**31 - 1
@@ -42,8 +36,8 @@ class EagerSGD(SyncModel):
         if self.mode not in _CHOICES:
             raise ValueError(f"mode must be one of {', '.join(_CHOICES)}, got {self.mode!r}.")
 
-    def pace(self, distribution: Distribution) -> Rounds:
-        """Returns the rounds of one optimizer; see `SyncModel.pace`."""
+    def step_for(self, distribution: Distribution) -> Rounds:
+        """Returns the rounds of one optimizer; see `SyncModel.step_for`."""
         options = RoundOptions(
             choices=_CHOICES[self.mode],
             seed=self.seed,
@@ -52,9 +46,3 @@ class EagerSGD(SyncModel):
             aligned=True,
         )
         return Rounds(distribution, options, waits=True, scales_rate=False)
-
-    def combine(
-        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
-        """Raises ValueError: rounds have no gradients that belong to a step."""
-        raise reject_combining(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 
 from trepak.horovod_ext import basics, elastic_bsp, exchange, step_probe
 from trepak.horovod_ext.elastic_bsp import StepOptions
-from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.ops import elastic_bsp as native
-from trepak.tf_plugins.sync.pace import OwnSteps, reject_combining
+from trepak.tf_plugins.optimizer.distribution import Distribution
+from trepak.tf_plugins.sync.asynchronous_step import LocalStep
 from trepak.tf_plugins.sync.sync_model import SyncModel
 from trepak.tf_plugins.transport.parameter_servers import ParameterServers, default_servers
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
 
 
 class ServedSyncModel(SyncModel):
@@ -34,18 +31,12 @@ class ServedSyncModel(SyncModel):
     def _options(self) -> StepOptions:
         """Returns how far ranks may go."""
 
-    def pace(self, distribution: Distribution) -> ServedSteps:
-        """Returns the steps of one optimizer; see `SyncModel.pace`."""
-        return ServedSteps(distribution, self._options())
-
-    def combine(
-        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
-        """Raises ValueError: every rank applies its own gradients."""
-        raise reject_combining(self)
+    def step_for(self, distribution: Distribution) -> ServerStep:
+        """Returns the steps of one optimizer; see `SyncModel.step_for`."""
+        return ServerStep(distribution, self._options())
 
 
-class ServedSteps(OwnSteps):
+class ServerStep(LocalStep):
     """What one distributed optimizer has of ElasticBSP, SSP or ASP.
 
     A step applies this rank's own gradients, and adds what that has changed, divided by the number
@@ -57,14 +48,14 @@ class ServedSteps(OwnSteps):
     transports = (ParameterServers,)
 
     def __init__(self, distribution: Distribution, options: StepOptions) -> None:
-        """Makes it; see `Pace`."""
+        """Makes it; see `Step`."""
         super().__init__(distribution)
         self._options = options
 
     def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
         finite = _apply_if_finite(optimizer, ready_grads, list(variables))
-        values = native.end_step(self.stream, self._values.read(), finite)
+        values = native.end_step(self.session, self._values.read(), finite)
         with tf.control_dependencies(values):
             step_probe.mark_done([], ready, at_own_pace=True)
         self._values.show(values)
@@ -75,28 +66,28 @@ class ServedSteps(OwnSteps):
         assert isinstance(transport, ParameterServers)
         transport.start()
         labels = transport.place(variables)
-        self.stream = elastic_bsp.start(
+        self.session = elastic_bsp.start(
             self._options, labels, self._values.dtype, self._values.shapes()
         )
         with tf.init_scope():
             if basics.rank() == 0:
-                native.assign_parameters(self.stream, self._values.read())
+                native.assign_parameters(self.session, self._values.read())
             exchange.gather(None, "that the job's parameters are set")
             self._fetch()
 
     def _fetch(self) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
         self._values.show(
-            native.fetch_parameters(self.stream, self._values.dtype, self._values.shapes())
+            native.fetch_parameters(self.session, self._values.dtype, self._values.shapes())
         )
         exchange.gather(None, "that all ranks have the job's parameters")
 
     def rounds(self) -> RoundsOfRank:
         """Returns how many barriers this rank has passed; those that take part contribute."""
-        if self.stream is None:
+        if self.session is None:
             return RoundsOfRank(0, 0, 0, 0, 0)
-        counted = native.elastic_bsp_counters(self.stream)
-        planned = native.schedule(self.stream)
+        counted = native.elastic_bsp_counters(self.session)
+        planned = native.schedule(self.session)
         return RoundsOfRank(
             counted.barriers,
             counted.barriers,
@@ -110,25 +101,22 @@ class ServedSteps(OwnSteps):
             planned.taken_out,
         )
 
-    def figures(self) -> dict[str, float]:
-        """Returns how long this rank has waited, and on rank 0 what was planned; see `Pace`."""
-        if self.stream is None:
+    def statistics(self) -> dict[str, float]:
+        """Returns this rank's counters, and on rank 0 what was planned; see `Step.statistics`."""
+        if self.session is None:
             return {}
-        counted = native.elastic_bsp_counters(self.stream)
-        planned = native.schedule(self.stream)._asdict()
+        planned = native.schedule(self.session)._asdict()
         return {
-            "waiting_s": counted.waiting_seconds,
-            "exchange_s": counted.exchange_seconds,
-            "not_finite": counted.not_finite,
+            **native.elastic_bsp_counters(self.session)._asdict(),
             **{f"planned_{name}": value for name, value in planned.items()},
         }
 
     def drain(self, optimizer: Any) -> None:
-        """Waits until all ranks do, and gives all of them the job's parameters; see `Pace`."""
-        if self.stream is None:
+        """Waits until all ranks do, and gives all of them the job's parameters; see `Step`."""
+        if self.session is None:
             return
         with tf.init_scope():
-            native.drain_elastic_bsp(self.stream, self._values.read())
+            native.drain_elastic_bsp(self.session, self._values.read())
             self._fetch()
 
 
@@ -146,13 +134,13 @@ def recorded_steps(optimizer: Any) -> NDArray[np.float64]:
     Raises:
         ValueError: another optimizer.
     """
-    pace = getattr(getattr(optimizer, "_trepak", None), "pace", None)
-    if not isinstance(pace, ServedSteps):
+    step = getattr(getattr(optimizer, "_trepak", None), "step", None)
+    if not isinstance(step, ServerStep):
         raise ValueError(
             "steps are recorded of a DistributedOptimizer with sync= ElasticBSP, SSP or ASP, got "
             f"{optimizer!r}."
         )
-    return np.zeros((0, 4)) if pace.stream is None else native.recorded_steps(pace.stream)
+    return np.zeros((0, 4)) if step.session is None else native.recorded_steps(step.session)
 
 
 def _apply_if_finite(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Any:

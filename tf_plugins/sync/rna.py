@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from trepak.horovod_ext.gradient_reducer import GradientReducer
 from trepak.horovod_ext.rna import RoundOptions
-from trepak.tf_plugins.sync.pace import reject_combining
+from trepak.tf_plugins.optimizer.distribution import Distribution
 from trepak.tf_plugins.sync.rna_grouped_rounds import GroupedRounds
 from trepak.tf_plugins.sync.rna_local_rounds import LocalRounds
 from trepak.tf_plugins.sync.rna_rounds import Rounds
 from trepak.tf_plugins.sync.sync_model import SyncModel
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
 
 
 @dataclass(frozen=True)
@@ -71,16 +66,10 @@ class RNA(SyncModel):
             period=self.period,
         )
 
-    def pace(self, distribution: Distribution) -> Rounds:
-        """Returns the rounds of one optimizer; see `SyncModel.pace`."""
+    def step_for(self, distribution: Distribution) -> Rounds:
+        """Returns the rounds of one optimizer; see `SyncModel.step_for`."""
         if self.groups is not None:
             return GroupedRounds(distribution, self._options(), self.groups)
         if self.on_miss == "local":
             return LocalRounds(distribution, self._options())
         return Rounds(distribution, self._options(), waits=self.on_miss == "wait")
-
-    def combine(
-        self, reducer: GradientReducer, grads: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
-        """Raises ValueError: rounds have no gradients that belong to a step."""
-        raise reject_combining(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,10 +11,8 @@ from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.ops import rna as native
 from trepak.tf_plugins.model.exchanged_values import ExchangedValues
 from trepak.tf_plugins.model.tracing import if_true
+from trepak.tf_plugins.optimizer.distribution import Distribution
 from trepak.tf_plugins.sync.rna_rounds import Rounds
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
 
 _LEAST_STEPS = 5  # of every rank, before groups are made of their times
 
@@ -51,7 +49,7 @@ class GroupedRounds(Rounds):
                 native.assign_parameters(stream, self._values.read())
             exchange.gather(None, "that the job's parameters are set")
             self._fetch(stream)
-        self.stream = stream
+        self.session = stream
 
     def _fetch(self, stream: int) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
@@ -62,27 +60,27 @@ class GroupedRounds(Rounds):
         read = super()._apply_one(optimizer)
         if_true(read.is_exchange, lambda: self._values.show(read.gradients))
         if_true(
-            read.exchanges, lambda: native.exchange_parameters(self.stream, self._values.read())
+            read.exchanges, lambda: native.exchange_parameters(self.session, self._values.read())
         )
         return read
 
     def drain(self, optimizer: Any) -> None:
         """Gives all ranks the job's parameters, and makes new groups if their times ask for it."""
         super().drain(optimizer)
-        if self.stream is None:
+        if self.session is None:
             return
         with tf.init_scope():
-            native.bring_last_change(self.stream, self._values.read())
+            native.bring_last_change(self.session, self._values.read())
             # A schedule goes on as the job does, not as the group: by the share of all ranks.
             progress = float(self._progress)
             everyone = exchange.gather(progress, "that all groups have brought what they changed")
             self._progress.assign(sum(everyone) / len(everyone))
-            self._fetch(self.stream)
+            self._fetch(self.session)
             if self._auto:
                 self._regroup(optimizer)
 
     def _regroup(self, optimizer: Any) -> None:
-        counters = native.rna_counters(self.stream)
+        counters = native.rna_counters(self.session)
         steps, seconds = counters.steps - self._timed[0], counters.step_seconds - self._timed[1]
         everyone = exchange.gather([steps, seconds], "times of steps")
         if min(theirs for theirs, _ in everyone) < _LEAST_STEPS:
@@ -98,9 +96,9 @@ class GroupedRounds(Rounds):
                 for group in groups
             )
             print(f"trepak: RNA goes on with groups {text}.", flush=True)
-        self._before, self._copied_before = self.rounds(), self.figures()["copied_s"]
+        self._before, self._copied_before = self.rounds(), self.statistics()["copy_seconds"]
         self.groups, self._timed = groups, (0, 0.0)
-        rna.regroup(self.stream, self._options, self._dtype, self._shapes(), groups)
-        self._fetch(self.stream)
+        rna.regroup(self.session, self._options, self._dtype, self._shapes(), groups)
+        self._fetch(self.session)
         # Groups have taken different numbers of rounds, and the members of one must be alike.
         broadcast_variables(optimizer.variables, root_rank=0)

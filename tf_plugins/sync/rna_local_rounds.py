@@ -23,7 +23,7 @@ class LocalRounds(Rounds):
 
     def _before_rounds(self, optimizer: Any, gradients: Sequence[Any]) -> None:
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(grad)) for grad in gradients])
-        missed = tf.logical_and(native.finished_rounds(self.stream) == 0, finite)
+        missed = tf.logical_and(native.finished_rounds(self.session) == 0, finite)
         alone = native.RnaRound(
             list(gradients),
             share=tf.where(missed, tf.constant(1.0 / basics.size(), tf.float64), 0.0),
@@ -34,9 +34,9 @@ class LocalRounds(Rounds):
         self._apply(optimizer, alone)
 
     def drain(self, optimizer: Any) -> None:
-        """Applies what waits, and gives all ranks the mean of their replicas; see `Pace`."""
+        """Applies what waits, and gives all ranks the mean of their replicas; see `Step`."""
         super().drain(optimizer)
-        if self.stream is None:
+        if self.session is None:
             return
         with tf.init_scope():
             state = [*map(tf_variable, [*self._variables, *optimizer.variables]), self._progress]
@@ -52,7 +52,7 @@ class LocalRounds(Rounds):
         means = collectives.grouped_allreduce(
             [variable.value() for variable in variables],
             op=collectives.Average,
-            name=f"trepak_rna_replicas_{self.stream}_{variables[0].dtype.name}",
+            name=f"trepak_rna_replicas_{self.session}_{variables[0].dtype.name}",
         )
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,15 +18,13 @@ from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.horovod_ext.variables import key, outside_graph, tf_variable
 from trepak.ops import rna as native
 from trepak.tf_plugins.model.tracing import if_true, while_true
-from trepak.tf_plugins.sync.pace import Pace
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
+from trepak.tf_plugins.optimizer.distribution import Distribution
+from trepak.tf_plugins.sync.asynchronous_step import AsynchronousStep
 
 _ROUNDING = 1e-6  # of a step: six sixths are one
 
 
-class Rounds(Pace):
+class Rounds(AsynchronousStep):
     """What one distributed optimizer has of the rounds."""
 
     def __init__(
@@ -52,7 +50,6 @@ class Rounds(Pace):
         self._options = options
         self._waits = waits
         self._scales_rate = scales_rate
-        self.stream: Any = None  # by which native code knows the rounds
         # Counted before rounds were started again.
         self._before, self._copied_before = RoundsOfRank(0, 0, 0, 0, 0), 0.0
         self._variables: list[Any] = []
@@ -69,16 +66,16 @@ class Rounds(Pace):
             ValueError: gradients of other variables than in the first step.
         """
         summed, ready = step_probe.mark_ready(self._start(optimizer, grads, variables))
-        handed = native.write_gradients(self.stream, summed, self._rate(optimizer))
+        handed = native.write_gradients(self.session, summed, self._rate(optimizer))
         if self._waits:
             with tf.control_dependencies([handed]):
-                handed = native.await_round(self.stream)
+                handed = native.await_round(self.session)
         step_probe.mark_done([], ready, at_own_pace=True)
         # TensorFlow orders a loop by the variables in it, and these ops have none.
         with tf.control_dependencies([handed]):
             self._before_rounds(optimizer, summed)
             while_true(
-                lambda: native.finished_rounds(self.stream) > 0, lambda: self._apply_one(optimizer)
+                lambda: native.finished_rounds(self.session) > 0, lambda: self._apply_one(optimizer)
             )
 
     def _before_rounds(self, optimizer: Any, gradients: Sequence[Any]) -> None:
@@ -86,7 +83,7 @@ class Rounds(Pace):
 
     def drain(self, optimizer: Any) -> None:
         """Waits until all ranks do, and applies what has not been; a collective call."""
-        if self.stream is None:
+        if self.session is None:
             return
         if self._finish is None:
             self._finish = tf.function(lambda: self._drain(optimizer), autograph=False)
@@ -95,17 +92,17 @@ class Rounds(Pace):
 
     def _drain(self, optimizer: Any) -> None:
         def wait_and_apply() -> None:
-            with tf.control_dependencies([native.await_round(self.stream)]):
+            with tf.control_dependencies([native.await_round(self.session)]):
                 self._apply_one(optimizer)
 
-        with tf.control_dependencies([native.drain_rna(self.stream)]):
-            while_true(lambda: native.remaining_rounds(self.stream) > 0, wait_and_apply)
+        with tf.control_dependencies([native.drain_rna(self.session)]):
+            while_true(lambda: native.remaining_rounds(self.session) > 0, wait_and_apply)
 
     def rounds(self) -> RoundsOfRank:
         """Returns what this rank has brought to the rounds so far."""
-        if self.stream is None:
+        if self.session is None:
             return self._before
-        counted = native.rna_counters(self.stream)
+        counted = native.rna_counters(self.session)
         return RoundsOfRank(
             rounds=self._before.rounds + counted.rounds,
             contributed=self._before.contributed + counted.contributed,
@@ -115,19 +112,21 @@ class Rounds(Pace):
             not_finite=self._before.not_finite + counted.not_finite,
         )
 
-    def figures(self) -> dict[str, float]:
-        """Returns the seconds in which gradients were copied; see `Pace.figures`."""
-        counted = 0.0 if self.stream is None else native.rna_counters(self.stream).copy_seconds
-        return {"copied_s": self._copied_before + counted}
+    def statistics(self) -> dict[str, float]:
+        """Returns RNA's counters; see `RnaCounters`."""
+        if self.session is None:
+            return {}
+        counted = native.rna_counters(self.session)._asdict()
+        return counted | {"copy_seconds": self._copied_before + counted["copy_seconds"]}
 
     def _begin(self) -> None:
         """Starts the rounds."""
-        self.stream = rna.start(self._options, self._dtype, self._shapes())
+        self.session = rna.start(self._options, self._dtype, self._shapes())
 
     def _start(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients that a round sums; the first time, starts the rounds."""
         summed = [v for grad, v in zip(grads, variables, strict=True) if grad is not None]
-        if self.stream is None:
+        if self.session is None:
             self._variables, self._summed = list(variables), summed
             wide = any(tf.as_dtype(v.dtype) == tf.float64 for v in summed)
             self._dtype = tf.float64 if wide else tf.float32
@@ -157,7 +156,7 @@ class Rounds(Pace):
 
     def _apply_one(self, optimizer: Any) -> native.RnaRound:
         """Reads a round and applies it."""
-        read = native.read_round(self.stream, self._dtype, self._shapes())
+        read = native.read_round(self.session, self._dtype, self._shapes())
         self._progress.assign_add(read.share)
         self._apply(optimizer, read)
         return read

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from trepak.horovod_ext import basics, exchange
-from trepak.tf_plugins.model.distributed_models import paces
+from trepak.tf_plugins.model.distributed_models import asynchronous_steps
 from trepak.tf_plugins.transport.geryon import Geryon
 
 _SETTLING = 1  # batches after a change that do not count: older gradients are still on their way
@@ -92,7 +92,7 @@ class PriorityThresholdTuning(keras.callbacks.Callback):
                 "PriorityThresholdTuning does not work in elastic jobs: give Geryon the threshold "
                 "that another job has found."
             )
-        if paces(self.model):
+        if asynchronous_steps(self.model):
             raise ValueError(
                 "PriorityThresholdTuning is for sync=BSP(), where ranks take their batches "
                 "together: leave it out, and give Geryon a threshold."

@@ -23,7 +23,7 @@ from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, co
 from trepak.scripts.bench.uneven.dealt import Slowed, deal
 from trepak.scripts.bench.uneven.tasks import Task, task
 from trepak.scripts.bench.uneven.ways import HOROVOD, plans_barriers, sync_of
-from trepak.tf_plugins.sync.parameter_server_steps import ServedSteps, recorded_steps
+from trepak.tf_plugins.sync.parameter_server_steps import ServerStep, recorded_steps
 
 _WARM_UP = 8  # steps of each rank
 _DIGITS = 4  # of the seconds that are kept of each step, which takes a tenth of one
@@ -190,19 +190,28 @@ class Training:
 
     def end(self) -> None:
         """Ends its native threads, which would stay until the job ends; a collective call."""
-        stream = getattr(self.optimizer._trepak.pace, "stream", None)
+        session = self.optimizer._trepak.step.session
         hvd.barrier()  # nobody still needs this rank's
-        if stream is not None:
-            flows.end_stream(stream)
+        if session is not None:
+            flows.end_stream(session)
+
+
+# What kept trainings call some of the statistics.
+_KEPT = {
+    "copy_seconds": "copied_s",
+    "waiting_seconds": "waiting_s",
+    "exchange_seconds": "exchange_s",
+}
 
 
 def _counted(optimizer: Any) -> dict[str, dict[str, Any]]:
-    """Returns what the ways count that have a pace of their own."""
-    pace = optimizer._trepak.pace
-    return {
-        "rounds": {} if pace is None else vars(pace.rounds()),
-        "figures": {} if pace is None else pace.figures(),
-    }
+    """Returns what the ways count whose ranks go at their own pace."""
+    step = optimizer._trepak.step
+    if step.is_synchronous:
+        return {"rounds": {}, "figures": {}}
+    counted = step.statistics().items()
+    named = {_KEPT.get(n, n): v for n, v in counted if n in _KEPT or n.startswith("planned_")}
+    return {"rounds": vars(step.rounds()), "figures": named}
 
 
 def _since(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -214,7 +223,7 @@ def _since(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) ->
 
 def _recorded(optimizer: Any) -> list[list[float]]:
     """Returns the times of steps that ElasticBSP has recorded, on rank 0."""
-    if not isinstance(optimizer._trepak.pace, ServedSteps):
+    if not isinstance(optimizer._trepak.step, ServerStep):
         return []
     found: list[list[float]] = recorded_steps(optimizer).round(_DIGITS).tolist()
     return found

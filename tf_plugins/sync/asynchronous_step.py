@@ -1,59 +1,56 @@
-"""What ends an optimizer's steps where ranks go at their own pace: not one reduction for each."""
+"""Steps that ranks take at their own pace: not one reduction for each."""
 
 from __future__ import annotations
 
 import abc
 import itertools
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from trepak.horovod_ext import basics, collectives
-from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.horovod_ext.variables import key, text_of
 from trepak.ops import sample_budget
 from trepak.tf_plugins.model.exchanged_values import ExchangedValues
 from trepak.tf_plugins.model.tracing import reject_xla
-
-if TYPE_CHECKING:
-    from trepak.tf_plugins.optimizer.distribution import Distribution
-    from trepak.tf_plugins.sync.sync_model import SyncModel
+from trepak.tf_plugins.optimizer.distribution import Distribution
+from trepak.tf_plugins.sync.step import Step
 
 
-class Pace(abc.ABC):
-    """What one distributed optimizer has of it.
+class AsynchronousStep(Step):
+    """What one distributed optimizer has of a system whose ranks go at their own pace.
 
     Attributes:
         transports: classes of transports that may carry what it exchanges.
-        shares_slots: whether all ranks have the same optimizer state after `drain`, too.
     """
 
+    is_synchronous = False
     transports: ClassVar[tuple[type, ...]] = ()
-    shares_slots: ClassVar[bool] = True
 
     def __init__(self, distribution: Distribution) -> None:
-        """Makes it; nothing runs before the first step.
-
-        Args:
-            distribution: of the optimizer.
-
-        Raises:
-            ValueError: the optimizer's other options don't go with it.
-        """
+        """Makes it; see `Step`."""
+        super().__init__(distribution)
         _check_options(distribution, self.transports)
-        self._distribution = distribution
+        self._warned = False
 
-    def step(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Ends a step of this rank's.
+    def begin(self, optimizer: Any) -> None:
+        """Warns that nothing waits for the next step; see `Step.begin`."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{optimizer.name}: gradients are not applied one by one, so their transfer does "
+                f"not overlap the next step: {self._distribution.sync!r} does not wait for them.",
+                stacklevel=2,
+            )
 
-        Args:
-            optimizer: the distributed one.
-            grads: this rank's gradients: tensors, IndexedSlices or None.
-            variables: the variables that they belong to.
+    def apply(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Ends a step of this rank's; see `Step.apply`.
 
         Raises:
             ValueError: variables that are local to a rank, or gradients of a scaled loss.
         """
-        if not self._distribution.reducer.takes_part():
+        reducer = self._distribution.reducer
+        if not reducer.takes_part():
             optimizer._apply_plainly(list(grads), list(variables))
             sample_budget.count_dealt()
             return
@@ -64,14 +61,14 @@ class Pace(abc.ABC):
                 "a loss scale that changes from step to step can't be taken out again: use "
                 "bfloat16 instead of float16 (mixed_bfloat16), or no LossScaleOptimizer."
             )
-        local = [v for v in variables if self._distribution.reducer.is_local(v)]
+        local = [v for v in variables if reducer.is_local(v)]
         if local:
             raise ValueError(
                 f"variable {local[0].path} is local to each rank, but "
                 f"{type(self._distribution.sync).__name__} is for all variables of an optimizer: "
                 "give it one of its own."
             )
-        self._distribution.reducer.agree(grads, variables)
+        reducer.agree(grads, variables)
         self._step(optimizer, grads, variables)
 
     @abc.abstractmethod
@@ -103,28 +100,15 @@ class Pace(abc.ABC):
                 "constraint out, or train with BSP() or with RNA() without groups."
             )
 
-    @abc.abstractmethod
-    def rounds(self) -> RoundsOfRank:
-        """Returns what this rank has brought so far."""
 
-    def figures(self) -> dict[str, float]:
-        """Returns what else has been counted on this rank so far, by name."""
-        return {}
-
-    @abc.abstractmethod
-    def drain(self, optimizer: Any) -> None:
-        """Waits until all ranks do, and gives all of them the same weights; a collective call."""
-
-
-class OwnSteps(Pace):
-    """A pace of ranks that apply their own gradients, and show what native code makes of them."""
+class LocalStep(AsynchronousStep):
+    """Steps of ranks that apply their own gradients, and show what native code makes of them."""
 
     shares_slots = False
 
     def __init__(self, distribution: Distribution) -> None:
-        """Makes it; see `Pace`."""
+        """Makes it; see `Step`."""
         super().__init__(distribution)
-        self.stream: Any = None  # by which native code knows it
         self._variables: list[Any] = []  # of the first step
         self._values: Any = None  # of these
 
@@ -134,7 +118,7 @@ class OwnSteps(Pace):
         Raises:
             ValueError: other variables than in the first step, or constraints on them.
         """
-        if self.stream is None:
+        if self.session is None:
             self._reject_constraints(variables)
             self._variables, self._values = list(variables), ExchangedValues(variables)
             self._start(variables)
@@ -168,12 +152,3 @@ def _check_options(distribution: Distribution, transports: tuple[type, ...]) -> 
         raise ValueError(
             f"with sync={type(distribution.sync).__name__}() ranks go at their own pace: {reason}."
         )
-
-
-def reject_combining(sync: SyncModel) -> ValueError:
-    """Returns the error for whoever wants the gradients of one step."""
-    return ValueError(
-        f"with {type(sync).__name__} there are no gradients of one step of all ranks: leave out "
-        "compute_gradients() and gradient_accumulation_steps (backward_passes_per_step does the "
-        "latter)."
-    )

@@ -1,0 +1,79 @@
+"""What ends the steps of one distributed optimizer: the interface of every way to do so."""
+
+from __future__ import annotations
+
+# ruff: noqa: B027  (some methods are for those that have something to do there)
+import abc
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from trepak.horovod_ext.stragglers import RoundsOfRank
+from trepak.tf_plugins.optimizer.distribution import Distribution
+
+
+class Step(abc.ABC):
+    """Made by a sync model for one optimizer, whose distribution it shares.
+
+    Attributes:
+        is_synchronous: whether all ranks take each step together.
+        shares_slots: whether all ranks have the same optimizer state after `drain`, too.
+        session: by which native code knows what it exchanges with other ranks; None: nothing yet.
+    """
+
+    is_synchronous: ClassVar[bool] = True
+    shares_slots: ClassVar[bool] = True
+    session: Any = None
+
+    def __init__(self, distribution: Distribution) -> None:
+        """Makes it; nothing runs before the first step.
+
+        Args:
+            distribution: of the optimizer.
+
+        Raises:
+            ValueError: the optimizer's other options don't go with it.
+        """
+        self._distribution = distribution
+
+    @abc.abstractmethod
+    def apply(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Ends a step of this rank's: called while its tf.function is traced, or eagerly.
+
+        Args:
+            optimizer: the distributed one, whose `_apply_plainly` changes the variables.
+            grads: this rank's gradients: tensors, IndexedSlices or None.
+            variables: the variables that they belong to.
+        """
+
+    def reduce(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns the gradients of one step of all ranks, where there are such.
+
+        Raises:
+            ValueError: there are none.
+        """
+        raise ValueError(
+            f"with {type(self._distribution.sync).__name__} there are no gradients of one step of "
+            "all ranks: leave out compute_gradients() and gradient_accumulation_steps "
+            "(backward_passes_per_step does the latter)."
+        )
+
+    def begin(self, optimizer: Any) -> None:
+        """Opens a step before its forward pass, so that transfers overlap it; see `begin_step`."""
+
+    def resume(self) -> None:
+        """Has what was exchanged before Horovod was shut down go on; a collective call."""
+
+    @abc.abstractmethod
+    def drain(self, optimizer: Any) -> None:
+        """Waits until all ranks do, and gives all of them the same weights; a collective call."""
+
+    def end(self) -> None:
+        """Is done: another step takes its place."""
+
+    def rounds(self) -> RoundsOfRank:
+        """Returns what this rank has brought so far, of what all systems count."""
+        return RoundsOfRank(0, 0, 0, 0, 0)
+
+    def statistics(self) -> dict[str, float]:
+        """Returns what the system has counted on this rank so far: its own names, with units."""
+        return {}
