@@ -114,7 +114,7 @@ class BroadcastGlobalVariablesCallback(KeepsAlike):
         flush(self.model)  # weights that were set since the last steps are those of all ranks now
         self._in_lockstep = not self._goes_at_own_pace() and not self._agree_on_steps()
         if self._in_lockstep:
-            self._go_in_lockstep()
+            go_in_lockstep(self.model, self._average, self._set)
 
     def on_test_begin(self, logs: Any = None) -> None:
         """Applies what waits in the optimizer, and averages the state, where ranks differ."""
@@ -205,11 +205,6 @@ class BroadcastGlobalVariablesCallback(KeepsAlike):
         """Forgets functions that were traced with what layers held before."""
         self.model.make_train_function(force=True)
         self.model.test_function = self.model.predict_function = None
-        if self._in_lockstep:
-            self._go_in_lockstep()
-
-    def _go_in_lockstep(self) -> None:
-        go_in_lockstep(self.model, self._average, self._set)
 
     def _agree_on_steps(self) -> bool:
         """Limits every rank's epochs to the fewest steps that any rank has data for.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from keras.src.trainers.epoch_iterator import EpochIterator
 
 from trepak.ops import sample_budget as native
+from trepak.tf_plugins.model.keras_changes import change
 
 _MARK = "_trepak_global_epochs"
 _numbers = itertools.count(1)
@@ -80,17 +82,17 @@ def _of_any_size(tensor: Any) -> Any:
     return tf.compat.v1.placeholder_with_default(copied, [None, *tensor.shape[1:]])
 
 
+@functools.cache
 def _let_epochs_differ() -> None:
-    """Keeps `fit` from ending a rank's later epochs after as many steps as its first one had.
+    """Keeps `fit` from ending a rank's later epochs after as many steps as its first one had."""
+    why = (
+        "the first epoch's number of steps counts as the size of a dataset that can't tell its "
+        "own; fit warns that such a dataset has ended too early, with no option against either"
+    )
+    change(EpochIterator, "__iter__", _beginning, why)
 
-    Keras 3 takes the first epoch's number of steps for the size of a dataset that can't tell its
-    own, warns that the dataset has ended too early, and has no option against either.
-    """
-    plain = EpochIterator.__iter__
-    if hasattr(plain, _MARK):
-        return
 
-    @functools.wraps(plain)
+def _beginning(plain: Callable[..., Any]) -> Callable[..., Any]:
     def begin_epoch(self: Any) -> Any:
         # Adapters of arrays have none, and would make one of all their data if asked.
         if _has_global_epochs(getattr(self.data_adapter, "_dataset", None)):
@@ -98,8 +100,7 @@ def _let_epochs_differ() -> None:
             self._interrupted_warning = lambda: None
         return plain(self)
 
-    setattr(begin_epoch, _MARK, True)
-    EpochIterator.__iter__ = begin_epoch
+    return begin_epoch
 
 
 def _has_global_epochs(dataset: Any) -> bool:

@@ -21,7 +21,9 @@ from keras.src.trainers.trainer import Trainer
 from trepak.horovod_ext import basics, config
 from trepak.tf_plugins.callbacks.comparison import Comparison, KeepsAlike
 from trepak.tf_plugins.model.distributed_models import is_distributed, optimizers_of, process_set_of
+from trepak.tf_plugins.model.keras_changes import change
 from trepak.tf_plugins.model.lockstep import out_of_lockstep
+from trepak.tf_plugins.model.model_hooks import wrap_train_function
 from trepak.tf_plugins.model.tracing import reject_replicas
 from trepak.tf_plugins.model.turns import one_at_a_time
 
@@ -32,17 +34,24 @@ _AUTO = "_trepak_auto_jit_compile"
 @functools.cache
 def install() -> None:
     """Puts the changes in place, once; call it where something distributed is made."""
-    Trainer.compile = _compiling(Trainer.compile)
-    TensorFlowTrainer.make_train_function = _making(TensorFlowTrainer.make_train_function)
-    TensorFlowTrainer.fit = _restoring(_fitting(TensorFlowTrainer.fit))
-    TensorFlowTrainer.evaluate = _restoring(TensorFlowTrainer.evaluate)
-    EpochIterator.__iter__ = _beginning(EpochIterator.__iter__)
+    change(Trainer, "compile", _compiling, "jit_compile='auto' chooses XLA on GPUs")
+    change(
+        TensorFlowTrainer,
+        "make_train_function",
+        _making,
+        "optimizers may become distributed after compile(); hooks go around what is made",
+    )
+    change(TensorFlowTrainer, "fit", _fitting, "nothing else runs before all callbacks begin")
+    reads = "what callbacks put in the place where results are read stays after an exception"
+    for method in ("fit", "evaluate"):
+        change(TensorFlowTrainer, method, _restoring, reads)
+    left = "an epoch of known length that stop_training ends early spoils the next one's data"
+    change(EpochIterator, "__iter__", _beginning, left)
 
 
 def _compiling(plain: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(plain)
 
-    @functools.wraps(plain)
     def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
         asked = signature.bind(self, *args, **kwargs).arguments.get("jit_compile", "auto")
         done = plain(self, *args, **kwargs)
@@ -61,10 +70,11 @@ def _leave_xla_out(model: Any) -> None:
 
 
 def _making(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
     def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         _leave_xla_out(self)  # optimizers may have come after compile()
-        return plain(self, *args, **kwargs)
+        made = plain(self, *args, **kwargs)
+        wrap_train_function(self)
+        return made
 
     return make_train_function
 
@@ -72,7 +82,6 @@ def _making(plain: Callable[..., Any]) -> Callable[..., Any]:
 def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(plain)
 
-    @functools.wraps(plain)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
@@ -91,7 +100,6 @@ def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
 def _restoring(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Has `fit` or `evaluate` leave where results are read as it was, also after an exception."""
 
-    @functools.wraps(plain)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         before = vars(self).get(READS)
         try:
@@ -162,7 +170,6 @@ def _comparison(model: Any, arguments: dict[str, Any]) -> Comparison | None:
 
 
 def _beginning(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
     def begin_epoch(self: Any) -> Any:
         # It has an iterator still where an epoch of a known length was left in its midst.
         if self._epoch_iterator is not None and self._current_iterator is not None:

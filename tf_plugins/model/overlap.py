@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from trepak.tf_plugins.model.keras_hooks import added
+from trepak.tf_plugins.model.model_hooks import ModelHook, Wrap, attach, attached
 from trepak.tf_plugins.optimizer.distributed_optimizer import DistributedMixin
 
+_NAME = "overlap"
 # What shows the weights, or works with them, from outside a training step.
 _SHOWS_WEIGHTS = (
     "make_test_function",  # evaluate, test_on_batch
@@ -52,22 +52,12 @@ def overlap(model: Any) -> Any:
             f"overlap() is for sync=BSP(): with {sync} no gradients wait for the next step. Leave "
             "it out."
         )
-    if getattr(model, "_trepak_overlaps", False):
-        return model
-    model._trepak_overlaps = True
-    for name in _SHOWS_WEIGHTS:
-        _replace(model, name, _flushing_before)
-    _replace(model, "train_step", _opening)
-    _replace(model, "make_train_function", _flushing_blocks)
-    _replace(model, "train_on_batch", _flushing_after)
-    _replace(model, "fit", _flushing_epochs)
-    model.train_function = None  # traced without
+    if not attached(model, _NAME):
+        methods: dict[str, Wrap] = dict.fromkeys(_SHOWS_WEIGHTS, _flushing_before)
+        methods |= {"train_step": _opening, "train_on_batch": _flushing_after}
+        methods |= {"fit": _flushing_epochs}
+        attach(model, ModelHook(_NAME, methods, _flushing_blocks, retraces=True))
     return model
-
-
-def _replace(model: Any, name: str, wrap: Callable[[Any, Any], Any]) -> None:
-    plain = getattr(model, name)
-    setattr(model, name, functools.wraps(plain)(wrap(model, plain)))
 
 
 def _opening(model: Any, train_step: Any) -> Any:
@@ -120,15 +110,8 @@ def _flushing_after(model: Any, plain: Any) -> Any:
     return method
 
 
-def _flushing_blocks(model: Any, make_train_function: Any) -> Any:
-    def make(force: bool = False) -> Any:
-        known = model.train_function
-        made = make_train_function(force)
-        if model.train_function is not known and model.steps_per_execution > 1:
-            model.train_function = _flushing_after(model, model.train_function)
-        return made
-
-    return make
+def _flushing_blocks(model: Any, plain: Any) -> Any:
+    return _flushing_after(model, plain) if model.steps_per_execution > 1 else plain
 
 
 def _flushing_epochs(model: Any, fit: Any) -> Any:

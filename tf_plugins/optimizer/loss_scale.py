@@ -14,10 +14,9 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import collectives
+from trepak.tf_plugins.model.keras_changes import change
 from trepak.tf_plugins.optimizer.distributed_optimizer import DistributedMixin, distributed_class
 from trepak.tf_plugins.optimizer.distribution import Distribution
-
-_LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
 
 
 class DistributedLossScaleMixin(DistributedMixin):
@@ -96,15 +95,17 @@ def _share(optimizer: Any, distribution: Distribution) -> None:
 def watch() -> None:
     """Sees to it that a LossScaleOptimizer made around a distributed optimizer takes over from it.
 
-    `model.compile()` makes one by itself under the mixed_float16 policy; there is no other place to
-    learn of it before the first step.
+    There is no other place to learn of it before the first step.
     """
-    plain_init = _LossScaleOptimizer.__init__
 
-    @functools.wraps(plain_init)
-    def init(self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        plain_init(self, inner_optimizer, *args, **kwargs)
-        if isinstance(inner_optimizer, DistributedMixin) and not isinstance(self, DistributedMixin):
-            distribute(self, inner_optimizer._trepak)
+    def wrap(plain: Any) -> Any:
+        def init(self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            plain(self, inner_optimizer, *args, **kwargs)
+            distributed = isinstance(inner_optimizer, DistributedMixin)
+            if distributed and not isinstance(self, DistributedMixin):
+                distribute(self, inner_optimizer._trepak)
 
-    _LossScaleOptimizer.__init__ = init
+        return init
+
+    why = "compile() makes one around the optimizer under the mixed_float16 policy"
+    change(keras.optimizers.LossScaleOptimizer, "__init__", wrap, why)
