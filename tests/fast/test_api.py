@@ -124,8 +124,8 @@ def test_every_setting_is_documented_with_its_default() -> None:
     for knob in config.KNOBS:
         assert f"| `{knob.name}` | {knob.default} | {knob.meaning} |" in page
     read = set()
-    for path in [*ROOT.glob("*/*.py"), *ROOT.glob("scripts/*.sh"), *ROOT.glob("trepak/*/*.py")]:
-        if "tests" not in path.parts:
+    for path in [*ROOT.glob("*/**/*.py"), *ROOT.glob("scripts/*.sh")]:
+        if not {"tests", "build", ".venv"} & set(path.parts):
             found = re.findall(r"(?:environ\S*[\"']|\$\{?)(TREPAK_\w+)", path.read_text())
             read.update(found)
     assert read <= {knob.name for knob in config.KNOBS}, read

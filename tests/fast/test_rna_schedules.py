@@ -182,7 +182,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = ["cmake", "--build", BUILD, "--target", "rna_replay", "-j", "2"]
     subprocess.run(build, check=True)
     # A copy, which stays as it is when somebody builds meanwhile.
-    built = BUILD / "horovod_ext" / "runtime" / "rna_replay"
+    built = BUILD / "ops" / "runtime" / "rna_replay"
     return Path(shutil.copy(built, tmp_path_factory.mktemp("rna_replay")))
 
 
