@@ -160,10 +160,10 @@ def figure_five_one_is_replayed() -> Any:
     )
     x = keras.Variable(np.full(1, 64.0, "float32"))
     optimizer.build([x])
-    rounds = optimizer._trepak.step
+    ended = optimizer._trepak.step
     optimizer._trepak.agree(optimizer)
     optimizer._trepak.reducer.agree([x.value], [x])
-    rounds._start(optimizer, [x.value], [x])  # what comes before the first gradient
+    ended._start(optimizer, [x.value], [x])  # what comes before the first gradient
 
     def step(rank: int, rate: float, ends_round: int | None = None) -> None:
         """Takes a step on one rank: the gradient of rank 0 is x, that of rank 1 is 3 x."""
@@ -176,8 +176,8 @@ def figure_five_one_is_replayed() -> Any:
         exchange.gather(None, "that a step has ended")
 
     def apply(rounds: int, expected: float) -> None:
-        while int(native.finished_rounds(rounds.session)) > 0:
-            rounds._apply_one(optimizer)
+        while int(native.finished_rounds(ended.session)) > 0:
+            ended._apply_one(optimizer)
         assert int(optimizer.iterations) == rounds
         np.testing.assert_allclose(x.numpy(), expected, rtol=1e-6)
 
