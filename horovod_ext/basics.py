@@ -33,7 +33,7 @@ from horovod.tensorflow import (  # noqa: F401
     stop_timeline,
 )
 
-from trepak.horovod_ext import config, liveness, mpi, timeline, unevenness
+from trepak.horovod_ext import config, injection, liveness, mpi, timeline
 from trepak.horovod_ext.failures import raise_lost_ranks
 
 
@@ -57,7 +57,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     mpi.start()
     _hvd.init(comm=mpi.ranks_for_horovod(comm), process_sets=process_sets)
     liveness.announce(_hvd.rank(), _hvd.size(), _hvd.local_size() == _hvd.size())
-    unevenness.apply(_hvd.rank(), _hvd.size())
+    injection.apply(_hvd.rank(), _hvd.size())
     timeline.apply(_hvd.rank(), _hvd.size())
     for begin in _begins:
         begin()

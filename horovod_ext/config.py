@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trepak.ops.injection import Delay, parse_delay, parse_slow
 from trepak.ops.timeline import parse_steps
-from trepak.ops.unevenness import Delay, parse_delay, parse_slow
 
 
 @dataclass(frozen=True)

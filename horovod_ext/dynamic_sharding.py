@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trepak.horovod_ext import basics, flows, parameter_server
+from trepak.horovod_ext import basics, parameter_server, sessions
 from trepak.horovod_ext.agreement import Fact, Values, check_alike
 from trepak.horovod_ext.transport import Transport
 from trepak.ops import dynamic_sharding as native
@@ -26,7 +26,7 @@ def start(samples: int, seed: int, servers: Transport) -> int:
     """
     basics.reject_elastic("samples that ranks take from one order")
     servers.start()
-    key = parameter_server.key_of_stream(flows.draw_number())
+    key = parameter_server.key_of(sessions.draw_number())
     native.begin_order(key, basics.size(), is_first=basics.rank() == 0)
     remedy = "give all ranks the same, and the number of all samples, not of a shard"
     taken = {"samples": samples, "seed": seed}

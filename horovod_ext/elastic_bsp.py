@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from trepak.horovod_ext import basics, exchange, flows, parameter_server
-from trepak.ops import elastic_bsp as native
-from trepak.ops.streams import connect_stream
+from trepak.horovod_ext import basics, parameter_server, sessions
 
 NAMES = {"elastic_bsp": "ElasticBSP", "ssp": "SSP", "asp": "ASP"}  # of models
 PREDICTIONS = ("last", "mean", "exponential")
@@ -57,40 +56,23 @@ def _whole(value: Any) -> int:
         return -1
 
 
-def start(options: StepOptions, labels: Sequence[str], dtype: Any, shapes: Sequence[Any]) -> int:
-    """Starts it for one optimizer, on the parameter servers that run; a collective call.
+def start(options: StepOptions, values: Mapping[str, Any]) -> int:
+    """Opens a session for one optimizer, on the parameter servers that run; a collective call.
 
     Args:
         options: the same on all ranks.
-        labels: by parameter, the name under which Geryon's map_table knows it.
-        dtype: of the parameters, float32 or float64.
-        shapes: of the parameters.
+        values: of the parameters: `dtype`, `shapes`, and `labels`, under which Geryon's map_table
+            knows them.
 
     Returns:
-        The number by which it is known.
+        Its number.
 
     Raises:
         ValueError: the job is elastic.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
     basics.reject_elastic("parameters on the job's servers")
-    stream = flows.begin_stream("elastic_bsp")
-    worker, controller = native.start_elastic_bsp(
-        native.ElasticBspOptions(
-            stream=stream,
-            job=flows.this_job(),
-            parameters=parameter_server.key_of_stream(stream),
-            model=options.model,
-            lookahead=options.lookahead,
-            staleness=options.staleness,
-            prediction=options.prediction,
-            labels=labels,
-            dtype=dtype,
-            shapes=shapes,
-        )
-    )
-    addresses = exchange.gather([worker, controller], f"the addresses of {NAMES[options.model]}")
-    workers = [theirs for theirs, _ in addresses]
-    connect_stream("elastic_bsp", stream, addresses[0][1], workers)
-    exchange.gather(None, f"that all flows of {NAMES[options.model]} are open")
-    return stream
+    session = sessions.draw_number()
+    parameters = parameter_server.key_of(session)
+    facts = {**dataclasses.asdict(options), **values, "parameters": parameters}
+    return sessions.open_session("elastic_bsp", facts, session=session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -115,10 +116,7 @@ def simulate(
         raise ValueError(f"begin must be at least 0 seconds of the record, got {begin}.")
     return native.simulate(
         times.intervals,
-        options.model,
-        options.lookahead,
-        options.staleness,
-        options.prediction,
+        dataclasses.asdict(options),
         steps,
         np.cumsum(epochs, dtype=int).tolist(),
         times.until,

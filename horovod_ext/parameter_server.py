@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, exchange, flows
+from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.variables import tf_variable
-from trepak.ops import engine, gradient_exchange
+from trepak.ops import gradient_exchange
 from trepak.ops.parameter_server import register_variable
+from trepak.ops.sessions import session_statistics
 
 # Of the servers' variables that are not a gradient's, and how many an optimizer, or an order of
 # samples, may have of them.
 _FIRST_KEY = 1 << 31
-_KEYS_OF_STREAM = 1 << 12
+_KEYS_OF_SESSION = 1 << 12
 
 _running: ServerOptions | None = None
+_session = 0  # of these, or of those that ran last
 _variables: dict[int, tuple[str, Any, int]] = {}  # by key: label, dtype, elements
 
 
@@ -68,7 +70,7 @@ def start(options: ServerOptions) -> None:
         ValueError: the servers are no ranks of this job, or others than those that run.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    global _running
+    global _running, _session
     if _running is not None:
         if _running != options:
             raise ValueError(
@@ -81,22 +83,10 @@ def start(options: ServerOptions) -> None:
     wrong = [server for server in servers if not 0 <= server < size]
     if wrong:
         raise ValueError(f"there is no rank {wrong[0]}: this job has {size} ranks, from 0 on.")
-    addresses = engine.start_engine(
-        engine.EngineOptions(
-            job=flows.this_job(),
-            servers=servers,
-            split=options.split,
-            slice_elements=options.slice_elements,
-            fixed_order=options.fixed_order,
-            dscp=options.dscp,
-            by_layer=options.by_layer,
-        )
-    )
+    given = dataclasses.asdict(options) | {"servers": servers}
+    _session = sessions.open_session("parameter_servers", given, options.dscp)
     _running = options
-    basics.before_shutdown(_end)
-    atexit.register(_end)
-    theirs = exchange.gather(list(addresses), "the servers' addresses")
-    engine.connect_engine([server for server, _ in theirs], [client for _, client in theirs])
+    basics.before_shutdown(_forget)
     for key, (label, dtype, elements) in _variables.items():  # of servers that ran before
         register_variable(key, label, dtype, elements)
 
@@ -104,24 +94,33 @@ def start(options: ServerOptions) -> None:
 def stop() -> None:
     """Ends this rank's share; what waits for it fails. A collective call: nobody leaves early."""
     exchange.gather(None, "the end of the servers")
-    _end()
+    sessions.close_session(_session)
+    _forget()
 
 
-def _end() -> None:
-    """Ends this rank's share, with a little time for the others to end theirs."""
+def _forget() -> None:
     global _running
-    if _running is not None:
-        _running = None
-        engine.stop_engine(flows.PATIENCE_SECONDS)
+    _running = None
 
 
-def key_of_stream(stream: int) -> int:
+def statistics() -> dict[str, Any]:
+    """Returns what the servers have counted on this rank, since they started.
+
+    Returns:
+        bytes_by_priority: payload bytes sent to other ranks, the highest priority first;
+        lookup_seconds: what choosing priorities has taken, in all of this process's time;
+        served_bytes, serving_seconds: what came to this rank's server, and its CPU time.
+    """
+    return session_statistics("parameter_servers", _session)
+
+
+def key_of(session: int) -> int:
     """Returns the first key of what an optimizer, or an order of samples, has on the servers.
 
     Args:
-        stream: its number, which `flows.draw_number` has drawn.
+        session: its number, which `sessions.draw_number` has drawn.
     """
-    return _FIRST_KEY + _KEYS_OF_STREAM * stream
+    return _FIRST_KEY + _KEYS_OF_SESSION * session
 
 
 def register(key: int, variable: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trepak.horovod_ext import basics, exchange, flows, parameter_server, rna_groups
+from trepak.horovod_ext import basics, parameter_server, rna_groups, sessions
 from trepak.horovod_ext.rna_groups import Groups
-from trepak.ops import rna as native
-from trepak.ops.streams import connect_stream, stop_stream
+from trepak.ops.loader import load_horovod_driver
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RoundOptions:
         period: rounds from one exchange of groups to the next.
     """
 
-    staleness: int
+    staleness: int = 8
     choices: int = 2
     quorum: int = 1
     seed: int = 0
@@ -45,20 +45,17 @@ class RoundOptions:
             raise ValueError(f"staleness must not be negative, got {self.staleness}.")
 
 
-def start(
-    options: RoundOptions, dtype: Any, shapes: Sequence[Any], groups: Groups | None = None
-) -> int:
-    """Starts rounds for one optimizer; a collective call.
+def start(options: RoundOptions, values: Mapping[str, Any], groups: Groups | None = None) -> int:
+    """Opens a session of rounds for one optimizer; a collective call.
 
     Args:
         options: the same on all ranks.
-        dtype: of the gradients, float32 or float64.
-        shapes: of the gradients.
+        values: `dtype` and `shapes` of the gradients.
         groups: ranks that have rounds of their own, and exchange parameters with other groups; each
             rank is in one of them. None: all ranks have the same rounds.
 
     Returns:
-        The number by which these rounds are known.
+        Its number.
 
     Raises:
         ValueError: more answers are wanted than there are ranks, the job is elastic, or Horovod has
@@ -71,56 +68,42 @@ def start(
         raise ValueError(f"quorum={options.quorum} answers can't come from {smallest} ranks.")
     if groups is not None:
         parameter_server.start(parameter_server.ServerOptions())
-    stream = flows.begin_stream("rna")
-    _start(stream, options, dtype, shapes, groups)
-    return stream
+    load_horovod_driver()
+    session = sessions.draw_number()
+    _open(session, options, values, groups)
+    return session
 
 
-def regroup(
-    stream: int, options: RoundOptions, dtype: Any, shapes: Sequence[Any], groups: Groups
-) -> None:
+def regroup(session: int, options: RoundOptions, values: Mapping[str, Any], groups: Groups) -> None:
     """Has the rounds go on in other groups; a collective call, after all ranks have drained.
 
     Args:
-        stream: what `start` returned.
+        session: what `start` returned.
         options: what `start` was given.
-        dtype: what `start` was given.
-        shapes: what `start` was given.
+        values: what `start` was given.
         groups: the new ones.
 
     Raises:
         ValueError: Horovod has no such groups.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    stop_stream("rna", stream, flows.PATIENCE_SECONDS)
-    _start(stream, options, dtype, shapes, groups)
+    sessions.close_session(session)
+    _open(session, options, values, groups)
 
 
-def _start(
-    stream: int, options: RoundOptions, dtype: Any, shapes: Sequence[Any], groups: Groups | None
+def _open(
+    session: int, options: RoundOptions, values: Mapping[str, Any], groups: Groups | None
 ) -> None:
     rank, size = basics.rank(), basics.size()
     together = rna_groups.check(groups or [range(size)], size)
     members = next(group for group in together if rank in group)
-    worker, controller = native.start_rna(
-        native.RnaOptions(
-            stream=stream,
-            job=flows.this_job(),
-            members=members,
-            process_set=rna_groups.process_set(together, size),
-            period=options.period if len(together) > 1 else 0,
-            parameters=None if groups is None else parameter_server.key_of_stream(stream),
-            choices=options.choices,
-            quorum=min(options.quorum, len(members)),  # a group found later may be smaller
-            seed=options.seed,
-            staleness=options.staleness,
-            sums=options.sums,
-            aligned=options.aligned,
-            dtype=dtype,
-            shapes=shapes,
-        )
-    )
-    addresses = exchange.gather([worker, controller], "the addresses of the workers of rounds")
-    workers = [theirs for theirs, _ in addresses]
-    connect_stream("rna", stream, addresses[members[0]][1], workers)
-    exchange.gather(None, "that all flows of the rounds are open")
+    facts = {
+        **dataclasses.asdict(options),
+        **values,
+        "members": list(members),
+        "process_set": rna_groups.process_set(together, size),
+        "quorum": min(options.quorum, len(members)),  # a group found later may be smaller
+        "period": options.period if len(together) > 1 else 0,
+        "parameters": None if groups is None else parameter_server.key_of(session),
+    }
+    sessions.open_session("rna", facts, session=session)

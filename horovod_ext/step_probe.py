@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import unevenness
+from trepak.horovod_ext import injection
 from trepak.ops import step_probe
 
 _enabled = False
@@ -37,7 +37,7 @@ def mark_model(model: Any) -> None:
 
 def is_enabled() -> bool:
     """Tells whether steps are marked."""
-    return _enabled or unevenness.is_wanted()
+    return _enabled or injection.is_wanted()
 
 
 def mark_ready(grads: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -54,7 +54,7 @@ def mark_ready(grads: Sequence[Any]) -> tuple[list[Any], Any]:
         return list(grads), None
     with tf.control_dependencies(_tensors(grads)):
         mark = step_probe.step_ready()
-    return (_behind(mark, grads) if unevenness.is_wanted() else list(grads)), mark
+    return (_behind(mark, grads) if injection.is_wanted() else list(grads)), mark
 
 
 def mark_done(grads: Sequence[Any], ready: Any, at_own_pace: bool = False) -> list[Any]:

@@ -1,52 +1,20 @@
-// AD-PSGD's ops: start, average, count, stop.
+// AD-PSGD, as a system, and its ops.
 
 #include <cstdint>
 #include <memory>
 #include <utility>
 
-#include "ops/engine_ops.h"
-#include "ops/job_attributes.h"
+#include "ops/op_helpers.h"
 #include "ops/packed.h"
-#include "ops/runtime/adpsgd/adpsgd_engine.h"
+#include "ops/runtime/adpsgd/adpsgd_peer.h"
 #include "ops/runtime/coordination/sample_budget.h"
-#include "ops/stream_ops.h"
+#include "ops/session_ops.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace trepak {
 namespace {
-
-REGISTER_OP("TrepakAdpsgdStart")
-    .Input("secret: string")
-    .Output("address: string")
-    .Attr("stream: int")
-    .Attr("rank: int")
-    .Attr("size: int")
-    .Attr("host: string")
-    .Attr("deadline_milliseconds: int")
-    .Attr("encrypt: bool = false")
-    .Attr("dscp: list(int)")
-    .Attr("seed: int")
-    .Attr("T: {float, double}")
-    .Attr("shapes: list(shape)")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
-    .Doc("Starts AD-PSGD for one optimizer; the shapes are of the parameters.");
-
-REGISTER_OP("TrepakAdpsgdConnect")
-    .Input("addresses: string")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Opens this rank's flows; addresses are by rank.");
-
-REGISTER_OP("TrepakAdpsgdStop")
-    .Attr("stream: int")
-    .Attr("patience_milliseconds: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Ends AD-PSGD's threads and flows; what waits fails. Others get time to end as well.");
 
 TREPAK_REGISTER_VALUES_OP("TrepakAdpsgdAssign", "Sets this rank's parameters.");
 
@@ -66,71 +34,28 @@ REGISTER_OP("TrepakAdpsgdLoad")
     .Attr("num_values: int >= 1")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(ShapesOfAttribute)
     .Doc("Returns this rank's parameters, and counts the samples that all ranks have taken.");
 
 REGISTER_OP("TrepakAdpsgdSettle")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc("Waits until no averaging that this rank began is on its way.");
 
-REGISTER_OP("TrepakAdpsgdCounters")
-    .Output("counters: int64")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(VectorOf<2>)
-    .Doc("Says what AD-PSGD has done on this rank; see AdpsgdPeer::Counters, in its order.");
-
-Status NotRunning() {
-  return NotFoundError(
-      "AD-PSGD does not run: Horovod was shut down, or no step of such an optimizer has been taken "
-      "yet");
-}
-
-using AdpsgdOp = StreamOp<AdpsgdEngine>;
-
-class AdpsgdStartOp : public AdpsgdOp {
- public:
-  explicit AdpsgdStartOp(tensorflow::OpKernelConstruction* context) : AdpsgdOp(context) {
-    OP_REQUIRES_OK(context, JobFromAttributes(context, &options_.job));
-    int64_t seed = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("seed", &seed));
-    Packed packed;
-    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed));
-    options_.peer.type = packed.type();
-    options_.peer.elements = packed.elements();
-    options_.peer.seed = static_cast<uint64_t>(seed);
-  }
-
-  void Compute(tensorflow::OpKernelContext* context) override {
-    AdpsgdEngine::Options options = options_;
-    OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
-    OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
-    OutputScalar<tensorflow::tstring>(context, 0, engine().address());
-  }
-
- private:
-  AdpsgdEngine::Options options_;
-};
-
-class AdpsgdConnectOp : public AdpsgdOp {
- public:
-  using AdpsgdOp::AdpsgdOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, ToFlowError(engine().Connect(Strings(context->input(0)))));
-  }
-};
+using AdpsgdOp = SessionOp<AdpsgdPeer>;
 
 // Hands its inputs to the peer.
 class AdpsgdValuesOp : public AdpsgdOp {
  public:
   using AdpsgdOp::AdpsgdOp;
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
-    OP_REQUIRES_OK(context, ToFlowError(peer == nullptr ? NotRunning() : OkStatus()));
+    const std::shared_ptr<AdpsgdPeer> peer = FindOrFail(context);
+    if (peer == nullptr) {
+      return;
+    }
     const Payload values = PackInputs(context, 0, context->num_inputs());
     OP_REQUIRES_OK(context, ToFlowError(Hand(values, peer.get())));
   }
@@ -164,9 +89,12 @@ class AdpsgdLoadOp : public AdpsgdOp {
     OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
   }
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
+    const std::shared_ptr<AdpsgdPeer> peer = FindOrFail(context);
+    if (peer == nullptr) {
+      return;
+    }
     Payload values;
-    OP_REQUIRES_OK(context, ToFlowError(peer == nullptr ? NotRunning() : peer->Load(&values)));
+    OP_REQUIRES_OK(context, ToFlowError(peer->Load(&values)));
     packed_.Output(values, context);
     SampleBudget::Global().Count(peer->TakeSamples());
   }
@@ -175,31 +103,47 @@ class AdpsgdLoadOp : public AdpsgdOp {
   Packed packed_;
 };
 
-class AdpsgdSettleOp : public StreamOp<AdpsgdEngine, tensorflow::AsyncOpKernel> {
+class AdpsgdSettleOp : public SessionOp<AdpsgdPeer, tensorflow::AsyncOpKernel> {
  public:
-  using StreamOp::StreamOp;
+  using SessionOp::SessionOp;
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
-    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
-    OP_REQUIRES_OK_ASYNC(context, ToFlowError(peer == nullptr ? NotRunning() : OkStatus()), done);
+    const std::shared_ptr<AdpsgdPeer> peer = FindOrFail(context);
+    if (peer == nullptr) {
+      done();
+      return;
+    }
     peer->Settle(End(context, std::move(done), peer));
   }
 };
 
-class AdpsgdCountersOp : public AdpsgdOp {
- public:
-  using AdpsgdOp::AdpsgdOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<AdpsgdPeer> peer = engine().peer();
-    const AdpsgdPeer::Counters c = peer == nullptr ? AdpsgdPeer::Counters{} : peer->counters();
-    OutputCounters(context, {c.averagings, c.steps});
+Status Make(const System::Opening& opening, Session::Parts* parts) {
+  const Packed packed = PackedFrom(opening.options);
+  const Endpoint::Options about = opening.job.endpoint();
+  AdpsgdPeer::Rules rules;
+  rules.type = packed.type();
+  rules.elements = packed.elements();
+  rules.seed = opening.options.at("seed").get<uint64_t>();
+  Session::Part part;
+  part.endpoint = std::make_shared<AdpsgdPeer>(about, rules, std::make_shared<ErrorLatch>());
+  for (uint32_t rank = 0; rank < about.size; ++rank) {
+    if (rank != about.rank) {  // nobody averages with himself
+      part.members.push_back(rank);
+    }
   }
-};
+  part.dscp = {opening.job.dscp.back()};
+  parts->push_back(std::move(part));
+  return OkStatus();
+}
 
-REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdStart").Device(tensorflow::DEVICE_CPU), AdpsgdStartOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdConnect").Device(tensorflow::DEVICE_CPU),
-                        AdpsgdConnectOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdStop").Device(tensorflow::DEVICE_CPU),
-                        StreamStopOp<AdpsgdEngine>);
+Json Statistics(const Session& session) {
+  const auto peer = session.Find<AdpsgdPeer>(0);
+  const AdpsgdPeer::Counters c = peer == nullptr ? AdpsgdPeer::Counters{} : peer->counters();
+  return {{"averagings", c.averagings}, {"steps", c.steps}};
+}
+
+[[maybe_unused]] const bool kRegistered =
+    Sessions::Global().Register(AdpsgdPeer::kSystem, {"AD-PSGD", Make, Statistics});
+
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdAssign").Device(tensorflow::DEVICE_CPU),
                         AdpsgdTakeOp<&AdpsgdPeer::Assign>);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdShow").Device(tensorflow::DEVICE_CPU),
@@ -209,8 +153,6 @@ REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdBring").Device(tensorflow::DEVICE_CPU)
                         AdpsgdTakeOp<&AdpsgdPeer::Bring>);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdLoad").Device(tensorflow::DEVICE_CPU), AdpsgdLoadOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdSettle").Device(tensorflow::DEVICE_CPU), AdpsgdSettleOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakAdpsgdCounters").Device(tensorflow::DEVICE_CPU),
-                        AdpsgdCountersOp);
 
 }  // namespace
 }  // namespace trepak

@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "ops/engine_ops.h"
-#include "ops/runtime/parameters/engine.h"
+#include "ops/parameter_service_ops.h"
+#include "ops/runtime/parameters/parameter_service.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

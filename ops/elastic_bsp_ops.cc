@@ -1,63 +1,21 @@
-// ElasticBSP's ops, and SSP's and ASP's: start, step, drain, stop.
+// ElasticBSP, SSP and ASP, as a system, and their ops.
 
 #include "ops/elastic_bsp_ops.h"
 
+#include <chrono>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "ops/led_ops.h"
 #include "ops/packed.h"
 #include "ops/runtime/coordination/sample_budget.h"
+#include "ops/worker_ops.h"
 #include "tensorflow/core/framework/op.h"
 
 namespace trepak {
 namespace {
-
-REGISTER_OP("TrepakElasticBspStart")
-    .Input("secret: string")
-    .Output("addresses: string")
-    .Attr("stream: int")
-    .Attr("rank: int")
-    .Attr("size: int")
-    .Attr("host: string")
-    .Attr("deadline_milliseconds: int")
-    .Attr("encrypt: bool = false")
-    .Attr("dscp: list(int)")
-    .Attr("parameters: int")
-    .Attr("model: {'elastic_bsp', 'ssp', 'asp'}")
-    .Attr("lookahead: int >= 1")
-    .Attr("staleness: int >= 0")
-    .Attr("prediction: {'last', 'mean', 'exponential'}")
-    .Attr("labels: list(string)")
-    .Attr("T: {float, double}")
-    .Attr("shapes: list(shape)")
-    .SetIsStateful()
-    .SetShapeFn(VectorOf<2>)
-    .Doc(R"doc(
-Starts one of them for one optimizer. addresses: [2], of this rank's worker, and of the controller,
-or empty.
-
-parameters: the key of the job's parameters.
-labels: by parameter, the name under which Geryon's map_table knows it.
-shapes: of the parameters.
-)doc");
-
-REGISTER_OP("TrepakElasticBspConnect")
-    .Input("controller: string")
-    .Input("workers: string")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Opens this rank's flows; the workers' addresses are by rank.");
-
-REGISTER_OP("TrepakElasticBspStop")
-    .Attr("stream: int")
-    .Attr("patience_milliseconds: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Ends its threads and flows; what waits fails. Others get time to end as well.");
 
 TREPAK_REGISTER_VALUES_OP("TrepakElasticBspAssign", "Sets the job's parameters.");
 
@@ -71,7 +29,7 @@ REGISTER_OP("TrepakElasticBspStep")
     .Attr("num_values: int >= 1")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(ShapesOfAttribute)
     .Doc(R"doc(
@@ -86,59 +44,87 @@ TREPAK_REGISTER_VALUES_OP(
     "TrepakElasticBspDrain",
     "Waits until all ranks do; counts what was made of the parameters since.");
 
-class ElasticBspStartOp : public ElasticBspOp {
- public:
-  explicit ElasticBspStartOp(tensorflow::OpKernelConstruction* context) : ElasticBspOp(context) {
-    OP_REQUIRES_OK(context, JobFromAttributes(context, &options_.job));
-    OP_REQUIRES_OK(context, RulesFromAttributes(context, &options_.scheduler));
-    OP_REQUIRES_OK(context, context->GetAttr("parameters", &parameters_));
-    options_.scheduler.workers = options_.job.size;
-    OP_REQUIRES_OK(context, context->GetAttr("labels", &labels_));
-    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
-    OP_REQUIRES(context, labels_.size() == packed_.count(),
-                absl::InvalidArgumentError("there must be one label per parameter"));
-    options_.worker.type = packed_.type();
-    options_.worker.elements = packed_.elements();
-    options_.worker.row = stream();
-  }
-
-  void Compute(tensorflow::OpKernelContext* context) override {
-    ElasticBspEngine::Options options = options_;
-    OP_REQUIRES_OK(context, SecretFrom(context->input(0), &options.job));
-    OP_REQUIRES_OK(context, ToFlowError(ServeParameters(static_cast<uint32_t>(parameters_),
-                                                        options.worker.type, options.job.size,
-                                                        Parts(), &options.global)));
-    OP_REQUIRES_OK(context, ToFlowError(engine().Start(options)));
-    OutputAddresses(context, engine());
-  }
-
- private:
-  // Neighbours that now have the same precedence travel together.
-  std::vector<ServedParameters::Part> Parts() const {
-    std::vector<ServedParameters::Part> parts;
-    Precedence latest;
-    for (size_t i = 0; i < labels_.size(); ++i) {
-      const std::string& label = labels_[i];
-      const Precedence precedence = Engine::Global().PrecedenceOf(label);
-      if (parts.empty() || precedence.priority != latest.priority ||
-          precedence.order != latest.order) {
-        parts.push_back({0, [label] { return Engine::Global().PrecedenceOf(label); }});
-        latest = precedence;
-      }
-      parts.back().elements += packed_.elements(i);
+// Neighbours that now have the same precedence travel together.
+std::vector<ServedParameters::Part> PartsOf(const std::vector<std::string>& labels,
+                                            const Packed& packed) {
+  std::vector<ServedParameters::Part> parts;
+  Precedence latest;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const std::string& label = labels[i];
+    const Precedence precedence = ParameterService::Global().PrecedenceOf(label);
+    if (parts.empty() || precedence.priority != latest.priority ||
+        precedence.order != latest.order) {
+      parts.push_back({0, [label] { return ParameterService::Global().PrecedenceOf(label); }});
+      latest = precedence;
     }
-    return parts;
+    parts.back().elements += packed.elements(i);
   }
+  return parts;
+}
 
-  ElasticBspEngine::Options options_;
-  int64_t parameters_ = 0;
-  std::vector<std::string> labels_;
-  Packed packed_;
-};
+// The options' labels are, by parameter, the names under which Geryon's map_table knows them.
+Status Make(const System::Opening& opening, Session::Parts* parts) {
+  const Json& options = opening.options;
+  const Endpoint::Options about = opening.job.endpoint();
+  ElasticBspScheduler::Rules rules = RulesFrom(options);
+  rules.workers = about.size;
+  // Who does not answer is taken out before anybody's patience with it ends the job.
+  rules.most_patience_seconds = 0.75 * std::chrono::duration<double>(about.deadline).count();
+  const Packed packed = PackedFrom(options);
+  const auto labels = options.at("labels").get<std::vector<std::string>>();
+  if (labels.size() != packed.count()) {
+    return InvalidArgumentError("there must be one label per parameter");
+  }
+  ElasticBspWorker::Rules worker;
+  worker.type = packed.type();
+  worker.elements = packed.elements();
+  worker.row = static_cast<int>(opening.number);
+  std::shared_ptr<GlobalParameters> global;
+  TREPAK_RETURN_IF_ERROR(ServeParameters(options.at("parameters").get<uint32_t>(), worker.type,
+                                         about.size, PartsOf(labels, packed), &global));
+  auto errors = std::make_shared<ErrorLatch>();
+  std::shared_ptr<ElasticBspCoordinator> coordinator;
+  if (about.rank == 0) {
+    coordinator = std::make_shared<ElasticBspCoordinator>(about, rules, errors);
+  }
+  std::vector<uint32_t> everyone(about.size);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  *parts =
+      WorkerAndCoordinator(std::make_shared<ElasticBspWorker>(about, worker, 0, global, errors),
+                           std::move(coordinator), everyone, opening.job);
+  return OkStatus();
+}
 
-class ElasticBspStepOp : public LedFetchOp<ElasticBspEngine> {
+// This rank's, and on rank 0 what was planned; see ElasticBspScheduler::Counters.
+Json Statistics(const Session& session) {
+  const auto worker = session.Find<ElasticBspWorker>(kWorkerPart);
+  const auto coordinator = session.Find<ElasticBspCoordinator>(kCoordinatorPart);
+  const auto c = worker == nullptr ? ElasticBspWorker::Counters{} : worker->counters();
+  const auto planned =
+      coordinator == nullptr ? ElasticBspScheduler::Counters{} : coordinator->counters();
+  return {{"steps", c.steps},
+          {"barriers", c.barriers},
+          {"met", c.met},
+          {"not_finite", c.not_finite},
+          {"waiting_seconds", 1e-9 * static_cast<double>(c.waiting_nanoseconds)},
+          {"exchange_seconds", 1e-9 * static_cast<double>(c.exchange_nanoseconds)},
+          {"planned_barriers", planned.barriers},
+          {"planned_steps", planned.steps},
+          {"planned_waiting", planned.waiting},
+          {"planned_longest_waits", planned.longest_waits},
+          {"planned_predicted_waits", planned.predicted_waits},
+          {"planned_predictions", planned.predictions},
+          {"planned_error", planned.error},
+          {"planned_taken_out", planned.taken_out},
+          {"planned_planning", planned.planning}};
+}
+
+[[maybe_unused]] const bool kRegistered = Sessions::Global().Register(
+    ElasticBspWorker::kSystem, {"ElasticBSP, SSP or ASP", Make, Statistics});
+
+class ElasticBspStepOp : public WorkerFetchOp<ElasticBspWorker> {
  public:
-  using LedFetchOp::LedFetchOp;
+  using WorkerFetchOp::WorkerFetchOp;
 
  protected:
   void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
@@ -150,20 +136,14 @@ class ElasticBspStepOp : public LedFetchOp<ElasticBspEngine> {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStart").Device(tensorflow::DEVICE_CPU),
-                        ElasticBspStartOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspConnect").Device(tensorflow::DEVICE_CPU),
-                        LedConnectOp<ElasticBspEngine>);
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStop").Device(tensorflow::DEVICE_CPU),
-                        StreamStopOp<ElasticBspEngine>);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspAssign").Device(tensorflow::DEVICE_CPU),
-                        LedTakeOp<ElasticBspEngine, &ElasticBspWorker::Assign>);
+                        WorkerTakeOp<ElasticBspWorker, &ElasticBspWorker::Assign>);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspFetch").Device(tensorflow::DEVICE_CPU),
-                        LedFetchOp<ElasticBspEngine>);
+                        WorkerFetchOp<ElasticBspWorker>);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStep").Device(tensorflow::DEVICE_CPU),
                         ElasticBspStepOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspDrain").Device(tensorflow::DEVICE_CPU),
-                        LedTakeOp<ElasticBspEngine, &ElasticBspWorker::Drain>);
+                        WorkerTakeOp<ElasticBspWorker, &ElasticBspWorker::Drain>);
 
 }  // namespace
 }  // namespace trepak

@@ -6,36 +6,29 @@
 #include <map>
 #include <string>
 
-#include "ops/runtime/elastic_bsp/elastic_bsp_engine.h"
-#include "ops/stream_ops.h"
-#include "tensorflow/core/framework/op_kernel.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_coordinator.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_worker.h"
+#include "ops/session_ops.h"
+#include "ops/worker_ops.h"
 
 namespace trepak {
 
-using ElasticBspOp = StreamOp<ElasticBspEngine>;
+using ElasticBspOp = SessionOp<ElasticBspWorker>;
 
-// How far workers may go, as an op's attributes say it.
-inline absl::Status RulesFromAttributes(tensorflow::OpKernelConstruction* context,
-                                        ElasticBspScheduler::Rules* rules) {
+// How far workers may go, as options say it; throws what Json does for those that are wrong.
+inline ElasticBspScheduler::Rules RulesFrom(const Json& options) {
   using Model = ElasticBspScheduler::Model;
   using Kind = Expectation::Kind;
   static const std::map<std::string, Model> models = {
       {"elastic_bsp", Model::kElasticBsp}, {"ssp", Model::kSsp}, {"asp", Model::kAsp}};
   static const std::map<std::string, Kind> kinds = {
       {"last", Kind::kLast}, {"mean", Kind::kMean}, {"exponential", Kind::kExponential}};
-  std::string model;
-  std::string prediction;
-  int64_t lookahead = 0;
-  int64_t staleness = 0;
-  TF_RETURN_IF_ERROR(context->GetAttr("model", &model));
-  TF_RETURN_IF_ERROR(context->GetAttr("prediction", &prediction));
-  TF_RETURN_IF_ERROR(context->GetAttr("lookahead", &lookahead));
-  TF_RETURN_IF_ERROR(context->GetAttr("staleness", &staleness));
-  rules->model = models.at(model);
-  rules->prediction = kinds.at(prediction);
-  rules->lookahead = static_cast<uint32_t>(lookahead);
-  rules->staleness = static_cast<uint32_t>(staleness);
-  return absl::OkStatus();
+  ElasticBspScheduler::Rules rules;
+  rules.model = models.at(options.at("model").get<std::string>());
+  rules.prediction = kinds.at(options.at("prediction").get<std::string>());
+  rules.lookahead = options.at("lookahead").get<uint32_t>();
+  rules.staleness = options.at("staleness").get<uint32_t>();
+  return rules;
 }
 
 }  // namespace trepak

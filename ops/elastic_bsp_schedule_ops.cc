@@ -1,9 +1,10 @@
-// What ElasticBSP has done, and what it would do: counters, and a simulation.
+// What ElasticBSP has recorded, and what it would do: a simulation.
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ops/elastic_bsp_ops.h"
@@ -16,26 +17,9 @@ namespace {
 
 constexpr int kScheduled = 9;  // numbers in ElasticBspScheduler::Counters
 
-REGISTER_OP("TrepakElasticBspCounters")
-    .Output("counters: int64")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(VectorOf<6>)
-    .Doc("Says what has happened on this rank; see ElasticBspWorker::Counters, in its order.");
-
-REGISTER_OP("TrepakElasticBspSchedule")
-    .Output("counters: float64")
-    .Attr("stream: int")
-    .SetIsStateful()
-    .SetShapeFn(VectorOf<kScheduled>)
-    .Doc(R"doc(
-Says what has been planned, on the rank that plans; else zeros. See ElasticBspScheduler::Counters,
-in its order.
-)doc");
-
 REGISTER_OP("TrepakElasticBspRecorded")
     .Output("recorded: float64")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Matrix(context->UnknownDim(), 4));
@@ -56,10 +40,7 @@ REGISTER_OP("TrepakElasticBspSimulate")
     .Output("taken: int64")
     .Output("counters: float64")
     .Output("recorded: float64")
-    .Attr("model: {'elastic_bsp', 'ssp', 'asp'}")
-    .Attr("lookahead: int >= 1")
-    .Attr("staleness: int >= 0")
-    .Attr("prediction: {'last', 'mean', 'exponential'}")
+    .Attr("options: string")
     .Attr("steps: int >= 1")
     .Attr("pauses: list(int) = []")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
@@ -75,6 +56,8 @@ REGISTER_OP("TrepakElasticBspSimulate")
     .Doc(R"doc(
 Runs the scheduler on recorded times until all workers together have taken so many steps; they pause
 after the numbers of steps in `pauses`, see Simulate.
+
+options: how far they may go, as JSON.
 
 intervals: [workers, steps], how long a worker's steps take, one after another and then again.
 until: [workers, steps], when the next interval's speed takes over, see Intervals; or nothing.
@@ -111,36 +94,14 @@ void OutputRows(tensorflow::OpKernelContext* context, int output, const std::vec
   }
 }
 
-class ElasticBspCountersOp : public ElasticBspOp {
- public:
-  using ElasticBspOp::ElasticBspOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<ElasticBspWorker> worker = engine().worker();
-    const ElasticBspWorker::Counters c =
-        worker == nullptr ? ElasticBspWorker::Counters{} : worker->counters();
-    OutputCounters(context, {c.steps, c.barriers, c.met, c.not_finite, c.waiting_nanoseconds,
-                             c.exchange_nanoseconds});
-  }
-};
-
-class ElasticBspScheduleOp : public ElasticBspOp {
- public:
-  using ElasticBspOp::ElasticBspOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<ElasticBspController> controller = engine().controller();
-    OutputSchedule(
-        context, 0,
-        controller == nullptr ? ElasticBspScheduler::Counters{} : controller->counters());
-  }
-};
-
 class ElasticBspRecordedOp : public ElasticBspOp {
  public:
   using ElasticBspOp::ElasticBspOp;
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<ElasticBspController> controller = engine().controller();
+    const std::shared_ptr<ElasticBspCoordinator> coordinator =
+        Find<ElasticBspCoordinator>(kCoordinatorPart);
     const std::vector<ElasticBspScheduler::Step> steps =
-        controller == nullptr ? std::vector<ElasticBspScheduler::Step>{} : controller->recorded();
+        coordinator == nullptr ? std::vector<ElasticBspScheduler::Step>{} : coordinator->recorded();
     OutputRows<4>(context, 0, steps, [](const ElasticBspScheduler::Step& step) {
       return std::array<double, 4>{static_cast<double>(step.worker), step.end, step.computing,
                                    step.communication};
@@ -151,7 +112,12 @@ class ElasticBspRecordedOp : public ElasticBspOp {
 class ElasticBspSimulateOp : public tensorflow::OpKernel {
  public:
   explicit ElasticBspSimulateOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, RulesFromAttributes(context, &rules_));
+    std::string options;
+    OP_REQUIRES_OK(context, context->GetAttr("options", &options));
+    OP_REQUIRES_OK(context, ToOptionsError(WithoutThrowing("elastic_bsp", [&] {
+                     rules_ = RulesFrom(Json::parse(options));
+                     return OkStatus();
+                   })));
     OP_REQUIRES_OK(context, context->GetAttr("steps", &steps_));
     std::vector<int64_t> pauses;
     OP_REQUIRES_OK(context, context->GetAttr("pauses", &pauses));
@@ -197,10 +163,6 @@ class ElasticBspSimulateOp : public tensorflow::OpKernel {
   std::vector<uint64_t> pauses_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspCounters").Device(tensorflow::DEVICE_CPU),
-                        ElasticBspCountersOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspSchedule").Device(tensorflow::DEVICE_CPU),
-                        ElasticBspScheduleOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspRecorded").Device(tensorflow::DEVICE_CPU),
                         ElasticBspRecordedOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspSimulate").Device(tensorflow::DEVICE_CPU),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +35,7 @@ class Simulated(NamedTuple):
 
 def simulate(
     intervals: Any,
-    model: str,
-    lookahead: int,
-    staleness: int,
-    prediction: str,
+    options: Mapping[str, Any],
     steps: int,
     pauses: Sequence[int] = (),
     until: Any = None,
@@ -49,10 +47,7 @@ def simulate(
     Args:
         intervals: seconds that each rank's steps take, one after another and then again; float64,
             [ranks, steps].
-        model: see `elastic_bsp.ElasticBspOptions`.
-        lookahead: see `elastic_bsp.ElasticBspOptions`.
-        staleness: see `elastic_bsp.ElasticBspOptions`.
-        prediction: see `elastic_bsp.ElasticBspOptions`.
+        options: how far ranks may go, what JSON can hold; see `horovod_ext.elastic_bsp`.
         steps: of all ranks together.
         pauses: after how many steps of all ranks together an epoch ends.
         until: seconds since a record's begin when the next interval's speed takes over, rising in
@@ -74,10 +69,7 @@ def simulate(
             tf.convert_to_tensor([[]] if until is None else until, tf.float64),
             tf.convert_to_tensor([] if after_barrier is None else after_barrier, tf.float64),
             tf.convert_to_tensor(begin, tf.float64),
-            model=model,
-            lookahead=lookahead,
-            staleness=staleness,
-            prediction=prediction,
+            options=json.dumps(options),
             steps=steps,
             pauses=list(pauses),
         )

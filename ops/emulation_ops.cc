@@ -4,8 +4,8 @@
 #include <string>
 
 #include "ops/runtime/observe/emulated_stream.h"
+#include "ops/runtime/observe/injection.h"
 #include "ops/runtime/observe/timeline.h"
-#include "ops/runtime/observe/unevenness.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -55,12 +55,12 @@ class EmulatedComputeOp : public tensorflow::AsyncOpKernel {
                           "milliseconds must be at least 0 and under an hour, but is ", wanted)),
                       done);
     context->set_output(0, context->input(0));
-    Unevenness& unevenness = Unevenness::Global();
-    const std::chrono::duration<double, std::milli> time(wanted * unevenness.slow());
+    Injection& injection = Injection::Global();
+    const std::chrono::duration<double, std::milli> time(wanted * injection.slow());
     // `done` may end the step, and this op with it, before Enqueue returns.
     const std::string label = Timeline::Global().on() ? label_ : "";
     const EmulatedStream::Piece piece = EmulatedStream::Global().Enqueue(
-        std::chrono::duration_cast<EmulatedStream::Duration>(time) + unevenness.TakeDelay(),
+        std::chrono::duration_cast<EmulatedStream::Duration>(time) + injection.TakeDelay(),
         std::move(done));
     Timeline::Global().Span(Timeline::Track::kAccelerator, label, piece.begin, piece.end);
   }

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/engine_ops.h"
-#include "ops/runtime/parameters/engine.h"
+#include "ops/parameter_service_ops.h"
+#include "ops/runtime/parameters/parameter_service.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -36,7 +36,8 @@ class RecordParameterOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    OP_REQUIRES_OK(context, ToFlowError(Engine::Global().map_table().Record(label_, place_)));
+    OP_REQUIRES_OK(context,
+                   ToFlowError(ParameterService::Global().map_table().Record(label_, place_)));
   }
 
  private:
@@ -54,7 +55,7 @@ class SetThresholdsOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    MapTable& table = Engine::Global().map_table();
+    MapTable& table = ParameterService::Global().map_table();
     if (coarse_) {
       table.SetCoarse();
     } else {

@@ -131,7 +131,7 @@ class PushGradientOp : public tensorflow::OpKernel {
       auto gradient = std::make_shared<tensorflow::Tensor>(context->input(1));
       void* const data = gradient->data();
       const size_t size = gradient->TotalBytes();
-      const Precedence precedence = Engine::Global().PrecedenceOf(label_);
+      const Precedence precedence = ParameterService::Global().PrecedenceOf(label_);
       status = exchange->PushGradient(static_cast<uint32_t>(key_), precedence,
                                       Payload(data, size, std::move(gradient)), factor_, average_,
                                       pull_);
@@ -239,7 +239,7 @@ class CommitStepOp : public tensorflow::OpKernel {
     std::lock_guard<std::mutex> lock(mutex_);
     std::shuffle(order_.begin(), order_.end(), random_);
     for (const size_t i : order_) {
-      const Precedence precedence = Engine::Global().PrecedenceOf(labels_[i]);
+      const Precedence precedence = ParameterService::Global().PrecedenceOf(labels_[i]);
       TREPAK_RETURN_IF_ERROR(client->Pull(keys_[i], precedence));
     }
     return OkStatus();

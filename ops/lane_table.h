@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/engine_ops.h"
+#include "ops/parameter_service_ops.h"
 #include "ops/runtime/lanes/collective_lane.h"
 
 namespace trepak {

@@ -1,4 +1,4 @@
-"""What the native engine's parameter servers sum."""
+"""What the job's parameter servers sum."""
 
 from __future__ import annotations
 

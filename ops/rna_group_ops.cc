@@ -3,16 +3,17 @@
 #include <memory>
 #include <utility>
 
-#include "ops/engine_ops.h"
-#include "ops/led_ops.h"
 #include "ops/packed.h"
-#include "ops/rna_ops.h"
+#include "ops/runtime/rna/rna_worker.h"
+#include "ops/worker_ops.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {
 namespace {
+
+using RnaOp = SessionOp<RnaWorker>;
 
 TREPAK_REGISTER_VALUES_OP("TrepakRnaExchange",
                           "Exchanges this rank's parameters with other groups; does not wait.");
@@ -28,7 +29,7 @@ TREPAK_REGISTER_FETCH_OP("TrepakRnaFetch",
 
 REGISTER_OP("TrepakRnaRemaining")
     .Output("rounds: int32")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("Says how many rounds are to be read after a drain, finished or not.");
@@ -37,8 +38,10 @@ class RnaExchangeOp : public RnaOp {
  public:
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<RnaWorker> worker = engine().worker();
-    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? engine().NotRunning() : OkStatus()));
+    const std::shared_ptr<RnaWorker> worker = FindOrFail(context);
+    if (worker == nullptr) {
+      return;
+    }
     const Payload values = PackInputs(context, 0, context->num_inputs());
     OP_REQUIRES_OK(context, ToFlowError(worker->Exchange(values)));
   }
@@ -48,7 +51,7 @@ class RnaRemainingOp : public RnaOp {
  public:
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<RnaWorker> worker = engine().worker();
+    const std::shared_ptr<RnaWorker> worker = Find();
     const uint64_t remaining = worker == nullptr ? 0 : worker->remaining();
     OutputScalar(context, 0, static_cast<int32_t>(remaining));
   }
@@ -56,11 +59,11 @@ class RnaRemainingOp : public RnaOp {
 
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaExchange").Device(tensorflow::DEVICE_CPU), RnaExchangeOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaBringLastChange").Device(tensorflow::DEVICE_CPU),
-                        LedTakeOp<RnaEngine, &RnaWorker::BringLastChange>);
+                        WorkerTakeOp<RnaWorker, &RnaWorker::BringLastChange>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaAssign").Device(tensorflow::DEVICE_CPU),
-                        LedTakeOp<RnaEngine, &RnaWorker::Assign>);
+                        WorkerTakeOp<RnaWorker, &RnaWorker::Assign>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaFetch").Device(tensorflow::DEVICE_CPU),
-                        LedFetchOp<RnaEngine>);
+                        WorkerFetchOp<RnaWorker>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaRemaining").Device(tensorflow::DEVICE_CPU), RnaRemainingOp);
 
 }  // namespace

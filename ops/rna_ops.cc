@@ -1,7 +1,5 @@
 // RNA's ops: gradients of a step go out, finished rounds come in, and neither is waited for.
 
-#include "ops/rna_ops.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -9,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "ops/engine_ops.h"
-#include "ops/led_ops.h"
 #include "ops/packed.h"
 #include "ops/runtime/coordination/sample_budget.h"
 #include "ops/runtime/parameters/summation.h"
+#include "ops/runtime/rna/rna_worker.h"
+#include "ops/worker_ops.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -22,31 +20,33 @@
 namespace trepak {
 namespace {
 
+using RnaOp = SessionOp<RnaWorker>;
+
 REGISTER_OP("TrepakRnaWrite")
     .Input("gradients: num_gradients * T")
     .Input("rate: float")
     .Attr("num_gradients: int >= 1")
     .Attr("T: {float, double}")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc("Hands over the gradients of what this rank was dealt, and their rate; does not wait.");
 
 REGISTER_OP("TrepakRnaAwait")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc("Waits for a round to read; not if this rank has nothing that a round could take.");
 
 REGISTER_OP("TrepakRnaDrain")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc("Waits until all ranks drain, and what they still had has gone into a last round.");
 
 REGISTER_OP("TrepakRnaFinished")
     .Output("rounds: int32")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("Says how many rounds have finished and were not read.");
@@ -60,7 +60,7 @@ REGISTER_OP("TrepakRnaRead")
     .Attr("num_gradients: int >= 1")
     .Attr("T: {float, double}")
     .Attr("shapes: list(shape)")
-    .Attr("stream: int")
+    .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(ShapesOfAttribute)
     .Doc(R"doc(
@@ -77,8 +77,10 @@ class RnaWriteOp : public RnaOp {
  public:
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<RnaWorker> worker = engine().worker();
-    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? engine().NotRunning() : OkStatus()));
+    const std::shared_ptr<RnaWorker> worker = FindOrFail(context);
+    if (worker == nullptr) {
+      return;
+    }
     const Endpoint::Clock::time_point begin = Endpoint::Clock::now();
     const int count = context->num_inputs() - 1;
     const Packed packed = Packed::FromInputs(context, 0, count);
@@ -102,7 +104,7 @@ class RnaFinishedOp : public RnaOp {
  public:
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<RnaWorker> worker = engine().worker();
+    const std::shared_ptr<RnaWorker> worker = Find();
     const uint64_t finished = worker == nullptr ? 0 : worker->finished();
     OutputScalar(context, 0, static_cast<int32_t>(finished));
   }
@@ -115,9 +117,11 @@ class RnaReadOp : public RnaOp {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<RnaWorker> worker = engine().worker();
+    const std::shared_ptr<RnaWorker> worker = FindOrFail(context);
+    if (worker == nullptr) {
+      return;
+    }
     RnaWorker::Round round;
-    OP_REQUIRES_OK(context, ToFlowError(worker == nullptr ? engine().NotRunning() : OkStatus()));
     OP_REQUIRES_OK(context, ToFlowError(worker->Read(&round)));
     const Endpoint::Clock::time_point begin = Endpoint::Clock::now();
     if (round.contributors > 1) {
@@ -141,9 +145,9 @@ class RnaReadOp : public RnaOp {
 
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaWrite").Device(tensorflow::DEVICE_CPU), RnaWriteOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaAwait").Device(tensorflow::DEVICE_CPU),
-                        LedAwaitOp<RnaEngine, &RnaWorker::Await>);
+                        WorkerAwaitOp<RnaWorker, &RnaWorker::Await>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaDrain").Device(tensorflow::DEVICE_CPU),
-                        LedAwaitOp<RnaEngine, &RnaWorker::Drain>);
+                        WorkerAwaitOp<RnaWorker, &RnaWorker::Drain>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaFinished").Device(tensorflow::DEVICE_CPU), RnaFinishedOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaRead").Device(tensorflow::DEVICE_CPU), RnaReadOp);
 

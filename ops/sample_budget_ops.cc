@@ -1,6 +1,6 @@
 // Epochs of so many samples of all ranks together.
 
-#include "ops/engine_ops.h"
+#include "ops/parameter_service_ops.h"
 #include "ops/runtime/coordination/sample_budget.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"

@@ -28,7 +28,7 @@ class StepTimes(NamedTuple):
 def step_ready() -> Any:
     """Says that the gradients of this step, its control inputs, are computed.
 
-    Where this rank is to be slower than others (`configure_unevenness`) it ends that much later.
+    Where this rank is to be slower than others (`configure_injection`) it ends that much later.
     """
     return load().trepak_step_ready()
 

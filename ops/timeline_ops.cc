@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
+#include "ops/runtime/observe/injection.h"
 #include "ops/runtime/observe/timeline.h"
-#include "ops/runtime/observe/unevenness.h"
 #include "ops/status_adapter.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -53,7 +53,7 @@ class TimelineOpenOp : public tensorflow::OpKernel {
 
   void Compute(tensorflow::OpKernelContext* context) override {
     // A window counts from here on, not from the process's first step.
-    const int64_t now = Unevenness::Global().step();
+    const int64_t now = Injection::Global().step();
     const int64_t end = end_step_ > kNoEnd - now ? kNoEnd : now + end_step_;
     OP_REQUIRES_OK(context, ToAbslStatus(Timeline::Global().Open(path_, rank_, title_, about_, now,
                                                                  now + first_step_, end)));

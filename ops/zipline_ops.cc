@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
+#include "ops/op_helpers.h"
 #include "ops/runtime/elastic_bsp/zipline.h"
 #include "ops/status_adapter.h"
-#include "ops/stream_ops.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

@@ -87,6 +87,7 @@ missing_packages() {
   need openmpi-bin has mpirun
   need libzmq3-dev pkg-config --exists libzmq
   need libsodium-dev pkg-config --exists libsodium
+  need nlohmann-json3-dev pkg-config --exists nlohmann_json
   need libxxhash-dev pkg-config --exists libxxhash
   need libucx-dev pkg-config --exists ucx
   need iproute2 has ip

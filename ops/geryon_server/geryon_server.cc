@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "ops/engine_ops.h"
 #include "ops/geryon_server/geryon_rendezvous.h"
+#include "ops/parameter_service_ops.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_server_lib.h"
 #include "tensorflow/core/distributed_runtime/server_lib.h"
 #include "tensorflow/core/framework/op.h"

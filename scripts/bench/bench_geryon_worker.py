@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from trepak.horovod_ext import parameter_server
 from trepak.models import zoo
-from trepak.ops.engine import EngineCounters, engine_counters
 from trepak.scripts.bench import arm_optimizers
 from trepak.scripts.bench.geryon_arms import ALONE, MOST_STOLEN, Arm
 from trepak.scripts.idle_watch import IdleWatch
@@ -48,12 +47,12 @@ class Trainer:
     def steps(self, count: int) -> tuple[list[float], list[float]]:
         """Takes steps; returns the seconds of each, and the ms in which it chose priorities."""
         times, lookups = [], []
-        chosen = engine_counters().lookup_seconds
+        chosen = parameter_server.statistics()["lookup_seconds"]
         for _ in range(count):
             began = time.perf_counter()
             self.model.train_function(self._batches)
             times.append(time.perf_counter() - began)
-            before, chosen = chosen, engine_counters().lookup_seconds
+            before, chosen = chosen, parameter_server.statistics()["lookup_seconds"]
             lookups.append(1000 * (chosen - before))
         return times, lookups
 
@@ -98,12 +97,12 @@ class Worker:
         if arm.way != ALONE:
             hvd.barrier()
         trainer.steps(warm)
-        before = None if transport is None else engine_counters()
+        before = None if transport is None else parameter_server.statistics()
         idle = IdleWatch()
         times, lookups = trainer.steps(count)
         outcome = {"times": times, "idle": idle.share(), "stolen": idle.stolen()}
         if before is not None:
-            outcome |= _counted(before, engine_counters(), count)
+            outcome |= _counted(before, parameter_server.statistics(), count)
             outcome["lookup_ms"] = lookups
             trainer.finish()
             parameter_server.stop()
@@ -126,12 +125,12 @@ def undisturbed(worker: Worker, arm: Arm, spec: dict[str, Any]) -> dict[str, Any
     return min(attempts, key=lambda attempt: attempt[0])[1]
 
 
-def _counted(before: EngineCounters, after: EngineCounters, steps: int) -> dict[str, Any]:
-    sent = zip(before.bytes_by_priority, after.bytes_by_priority, strict=True)
+def _counted(before: dict[str, Any], after: dict[str, Any], steps: int) -> dict[str, Any]:
+    sent = zip(before["bytes_by_priority"], after["bytes_by_priority"], strict=True)
     return {
         "bytes": [(now - then) / steps for then, now in sent],
-        "served_bytes": after.served_bytes - before.served_bytes,
-        "serving_s": after.serving_seconds - before.serving_seconds,
+        "served_bytes": after["served_bytes"] - before["served_bytes"],
+        "serving_s": after["serving_seconds"] - before["serving_seconds"],
     }
 
 

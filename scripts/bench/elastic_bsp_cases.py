@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from trepak.scripts.bench.uneven.cases import Case, Uneven
+from trepak.scripts.bench.uneven.cases import Case, RankTimes
 from trepak.scripts.bench.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
 
 FACTORS = (1.0, 1.25, 1.6, 2.0)  # by which ranks compute longer than the fastest
@@ -24,10 +24,10 @@ _EPOCHS, _DECAYED = 6, 2
 _FINAL_SAMPLES = 65_536
 
 
-def _ranks(each: int) -> list[Uneven]:
+def _ranks(each: int) -> list[RankTimes]:
     """Returns ranks of all speeds, so many of each."""
     times = [_COMPUTE_MS * factor for factor in FACTORS for _ in range(each)]
-    return [Uneven(time, 0, _JITTER * time) for time in times]
+    return [RankTimes(time, 0, _JITTER * time) for time in times]
 
 
 def cases() -> list[Case]:

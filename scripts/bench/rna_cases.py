@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from trepak.scripts.bench.uneven.cases import STEP_MS, Case, Uneven
+from trepak.scripts.bench.uneven.cases import STEP_MS, Case, RankTimes
 from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
 ALL_WAYS = (HOROVOD, RNA, EAGER, ADPSGD)
 
 SCALING = "transformer"  # the case that is run with fewer ranks too (Figure 5.6)
-_EVEN, _SLOW = Uneven(100, 0, 500), Uneven(100, 500, 1000)
+_EVEN, _SLOW = RankTimes(100, 0, 500), RankTimes(100, 500, 1000)
 
 
 def cases(size: int) -> list[Case]:
     """Returns all cases for so many ranks."""
-    even, video = [_EVEN] * size, [Uneven(videos=STEP_MS)] * size
+    even, video = [_EVEN] * size, [RankTimes(videos=STEP_MS)] * size
     return [
         Case("resnet", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_WAYS),
         _mixed(Case("mixed", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_WAYS)),
@@ -28,7 +28,7 @@ def cases(size: int) -> list[Case]:
         dataclasses.replace(
             _sentences(size, 0.5),
             name="transformer uneven",  # in the thesis' heterogeneous cluster
-            ranks=[Uneven(low=_EVEN.low, high=_EVEN.high, sentences=True)] * size,
+            ranks=[RankTimes(low=_EVEN.low, high=_EVEN.high, sentences=True)] * size,
         ),
         Case("vgg", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_WAYS),
         _mixed(Case("vgg mixed", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_WAYS, seeds=1)),
@@ -36,7 +36,7 @@ def cases(size: int) -> list[Case]:
         Case(
             "even",
             "residual",
-            [Uneven(100)] * size,
+            [RankTimes(100)] * size,
             1,
             65_956,
             0.02,
@@ -49,7 +49,7 @@ def cases(size: int) -> list[Case]:
     ]
 
 
-def _mixed(case: Case, even: Uneven = _EVEN, slow: Uneven = _SLOW) -> Case:
+def _mixed(case: Case, even: RankTimes = _EVEN, slow: RankTimes = _SLOW) -> Case:
     """Returns the case with half of the ranks slow, and with groups."""
     size = len(case.ranks)
     half = size // 2
@@ -65,14 +65,14 @@ def _sentences(size: int, target: float | None = None) -> Case:
     """Returns the transformer's case; a ring of 8 ranks takes 150 ms on its links."""
     name = SCALING if target is not None else f"{SCALING} on {size}"
     ring = 150 * ((size - 1) / size) / (7 / 8)
-    ranks = [Uneven(sentences=True)] * size
+    ranks = [RankTimes(sentences=True)] * size
     case = Case(name, "sentences", ranks, ring, 21_636, 0.02, 1, target, ALL_WAYS)
     return case if target is not None else dataclasses.replace(case, epochs=1, seeds=1)
 
 
 def _to_the_end(size: int) -> list[Case]:
     """Returns the cases of accuracies, at half the time per step; an epoch is a pass of 8 ranks."""
-    even, slow = Uneven(50, 0, 250), Uneven(50, 250, 500)
+    even, slow = RankTimes(50, 0, 250), RankTimes(50, 250, 500)
     case = Case("accuracy", "noisy", [even] * size, 50, 65_956, 0.1, 32, None, ALL_WAYS, epochs=200)
     resnet = dataclasses.replace(case, epoch_steps=16, to_the_end=True)
     vgg = dataclasses.replace(
@@ -88,7 +88,7 @@ def _to_the_end(size: int) -> list[Case]:
         resnet,
         name="accuracy lstm",
         task="noisy videos",
-        ranks=[Uneven(videos=STEP_MS / 2)] * size,
+        ranks=[RankTimes(videos=STEP_MS / 2)] * size,
         parameters=33_637,
         rate=0.05,
         seeds=3,

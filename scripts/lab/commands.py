@@ -83,7 +83,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         help="ranks (default: one per host)",
     )
     run.add_argument("--gloo", action="store_true", help="communicate with Gloo, not with MPI")
-    uneven = run.add_argument_group("unevenness; each may be given several times")
+    conditions = run.add_argument_group("unevenness; each may be given several times")
     for option, form, meaning in (
         ("--link", "w2=200mbit", "rate of a host's link"),
         ("--slow", "w1=1.5", "factor by which a host's ranks compute longer"),
@@ -95,8 +95,8 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         ),
         ("--kill", "w1@step:30", "kill a host's ranks at the end of a step, counted from 0"),
     ):
-        uneven.add_argument(option, action="append", default=[], metavar=form, help=meaning)
-    uneven.add_argument(
+        conditions.add_argument(option, action="append", default=[], metavar=form, help=meaning)
+    conditions.add_argument(
         "--seed", type=whole_number(0, 2**31 - 1), default=0, help="of the delays (default: 0)"
     )
     run.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop the job after that")
@@ -162,7 +162,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from trepak.scripts.lab import job, network, report, state, unevenness
+    from trepak.scripts.lab import host_conditions, job, network, report, state
     from trepak.scripts.report import Surroundings
 
     network.check_root()
@@ -180,8 +180,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     check_writable(options.json)
     np = lab.hosts if options.np is None else options.np
-    uneven = unevenness.read(lab, options)
-    planned = job.Job(command, np, options.gloo, uneven.variables(lab), uneven.links)
+    conditions = host_conditions.read(lab, options)
+    planned = job.Job(command, np, options.gloo, conditions.variables(lab), conditions.links)
     surroundings = Surroundings()
     result = job.run(lab, planned, report.shower(lab, np), options.timeout)
-    return report.conclude(lab, planned, uneven, result, surroundings, options.json)
+    return report.conclude(lab, planned, conditions, result, surroundings, options.json)

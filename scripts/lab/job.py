@@ -17,9 +17,9 @@ from typing import Any
 from trepak.scripts.idle_watch import IdleSeconds
 from trepak.scripts.interrupts import uninterrupted
 from trepak.scripts.lab import network, state
+from trepak.scripts.lab.host_conditions import VARIABLES
 from trepak.scripts.lab.network import LabError, Traffic
 from trepak.scripts.lab.topology import HEAD, Lab
-from trepak.scripts.lab.unevenness import VARIABLES
 from trepak.scripts.launcher import (
     Line,
     Outcome,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trepak.scripts.idle_watch import LEAST_IDLE
-from trepak.scripts.lab import unevenness
+from trepak.scripts.lab import host_conditions
 from trepak.scripts.lab.job import Job, Result, host_of
 from trepak.scripts.lab.topology import Lab
 from trepak.scripts.launcher import Line, is_noise, sharing
@@ -39,7 +39,7 @@ def shower(lab: Lab, np: int) -> Callable[[Line], bool]:
 def conclude(
     lab: Lab,
     job: Job,
-    uneven: unevenness.Uneven,
+    conditions: host_conditions.HostConditions,
     result: Result,
     surroundings: Surroundings,
     path: Path | None,
@@ -47,7 +47,7 @@ def conclude(
     """Says which ranks were lost, writes the JSON file, and returns the job's exit code."""
     for sentence in result.lost:
         print(f"trepak lab: {sentence}", file=sys.stderr)
-    content = to_json(lab, job, uneven, result, surroundings)
+    content = to_json(lab, job, conditions, result, surroundings)
     if not content["believable"]:
         print(
             f"trepak lab: in the median second the CPU was {result.idle_share:.0%} idle, under "
@@ -63,7 +63,11 @@ def conclude(
 
 
 def to_json(
-    lab: Lab, job: Job, uneven: unevenness.Uneven, result: Result, surroundings: Surroundings
+    lab: Lab,
+    job: Job,
+    conditions: host_conditions.HostConditions,
+    result: Result,
+    surroundings: Surroundings,
 ) -> dict[str, Any]:
     """Returns the conditions under which a job ran, and what it sent."""
     environment = surroundings.environment("horovodrun --gloo" if job.gloo else "mpirun")
@@ -77,7 +81,7 @@ def to_json(
         "seconds": result.seconds,
         "lost": result.lost,
         "lab": lab.to_json(),
-        "unevenness": unevenness.to_json(uneven),
+        "unevenness": host_conditions.to_json(conditions),
         "bytes_by_class": {
             host: {"sent": traffic.sent, "received": traffic.received}
             for host, traffic in result.traffic.items()

@@ -18,7 +18,7 @@ from trepak.ops.step_probe import StepTimes
 from trepak.scripts.bench import elastic_bsp_cases
 from trepak.scripts.bench.rna_cases import cases
 from trepak.scripts.bench.uneven import clock, curves, dealt, trainings
-from trepak.scripts.bench.uneven.cases import WORD_MS, Case, Uneven, videos, words
+from trepak.scripts.bench.uneven.cases import WORD_MS, Case, RankTimes, videos, words
 from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, computed
 from trepak.scripts.bench.uneven.dealt import Slowed, deal
 from trepak.scripts.bench.uneven.tasks import task
@@ -173,7 +173,7 @@ def test_there_are_more_samples_to_test_with(name: str) -> None:
 
 def test_uneven_times_are_those_of_the_case() -> None:
     rng = np.random.default_rng(0)
-    times = Uneven(100, 500, 1000).draw(rng, 1000)
+    times = RankTimes(100, 500, 1000).draw(rng, 1000)
     assert times.min() >= 600 and times.max() <= 1100
 
 
@@ -195,7 +195,7 @@ def test_videos_take_as_long_as_in_the_thesis() -> None:
 
 def test_sentences_take_as_long_as_they_have_words() -> None:
     rng = np.random.default_rng
-    lengths, times = words(rng(0), 1000), Uneven(sentences=True).draw(rng(0), 1000)
+    lengths, times = words(rng(0), 1000), RankTimes(sentences=True).draw(rng(0), 1000)
     np.testing.assert_allclose(times / lengths, WORD_MS)
     assert times.mean() == pytest.approx(350, rel=0.05)
 

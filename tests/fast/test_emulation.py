@@ -15,16 +15,16 @@ import tensorflow as tf
 from undisturbed import undisturbed
 
 from trepak.ops import emulated_compute
+from trepak.ops.injection import Delay, configure_injection, parse_delay, parse_slow
 from trepak.ops.step_probe import step_done, step_ready, take_step_times
-from trepak.ops.unevenness import Delay, configure_unevenness, parse_delay, parse_slow
 
 
 @pytest.fixture(autouse=True)
 def even() -> Iterator[None]:
     """Each test begins and ends with a rank that is like any other."""
-    configure_unevenness()
+    configure_injection()
     yield
-    configure_unevenness()
+    configure_injection()
 
 
 def milliseconds(function: Any, limit: float) -> float:
@@ -101,7 +101,7 @@ def test_times_that_are_no_scalar_are_refused() -> None:
 
 
 def test_slow_rank_takes_longer() -> None:
-    configure_unevenness(slow=1.5)
+    configure_injection(slow=1.5)
     assert 30 <= milliseconds(lambda: emulated_compute(tf.ones([2]), 20.0), 36) < 36
 
 
@@ -112,7 +112,7 @@ def one_step() -> None:
 
 
 def test_delay_comes_once_per_step() -> None:
-    configure_unevenness(delays=[Delay("probability", high=0.05, probability=1.0)])
+    configure_injection(delays=[Delay("probability", high=0.05, probability=1.0)])
     assert 70 <= milliseconds(one_step, 80) < 80
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trepak.scripts.bench import bench_lab
-from trepak.scripts.lab import network, unevenness
+from trepak.scripts.lab import host_conditions, network
 from trepak.scripts.lab.job import entering, host_of, ranks_by_host
 from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 
@@ -69,20 +69,20 @@ def test_an_agent_that_somebody_still_writes_can_be_called(tmp_path: Path) -> No
         assert subprocess.run(entering(agent), check=False).returncode == 7
 
 
-def read_uneven(**options: Any) -> unevenness.Uneven:
+def read_uneven(**options: Any) -> host_conditions.HostConditions:
     empty = {"link": [], "slow": [], "delay": [], "kill": [], "seed": 7}
-    return unevenness.read(Lab("lab", 3, 10**9), argparse.Namespace(**empty | options))
+    return host_conditions.read(Lab("lab", 3, 10**9), argparse.Namespace(**empty | options))
 
 
 def test_unevenness_becomes_each_hosts_variables() -> None:
-    uneven = read_uneven(
+    conditions = read_uneven(
         link=["w2=20mbit"],
         slow=["w1=1.5"],
         delay=["uniform:0:50ms", "probability:0.1:6@w1,w2"],
         kill=["w0@step:30"],
     )
-    assert uneven.links == {"w2": 20_000_000}
-    variables = uneven.variables(Lab("lab", 3, 10**9))
+    assert conditions.links == {"w2": 20_000_000}
+    variables = conditions.variables(Lab("lab", 3, 10**9))
     both = {"TREPAK_SEED": "7", "TREPAK_DELAY": "uniform:0:50ms"}
     assert variables["w0"] == {**both, "TREPAK_KILL": "30"}
     late = "uniform:0:50ms,probability:0.1:6"

@@ -1,6 +1,6 @@
 """RNA's promises on gradients, under any schedule: where each one goes, and with which weight.
 
-ops/runtime/rna/rna_replay.cc runs real controllers and workers through a schedule that
+ops/runtime/rna/rna_replay.cc runs real coordinators and workers through a schedule that
 Hypothesis draws. What the thesis says (section 5.1) is computed here once more, without them.
 """
 

@@ -11,7 +11,8 @@ from setup_machine import Machine
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "g++ make cmake pkg-config libopenmpi-dev openmpi-bin libzmq3-dev libsodium-dev "
-    "libxxhash-dev libucx-dev iproute2 libgtest-dev libgmock-dev clang-format python3 python3-venv"
+    "nlohmann-json3-dev libxxhash-dev libucx-dev iproute2 libgtest-dev libgmock-dev clang-format "
+    "python3 python3-venv"
 )
 
 

@@ -21,7 +21,7 @@ MOMENTS = {
 }
 
 
-# Rank 0 has the controller, of the job or of its group, and begins each group's exchange.
+# Rank 0 has the coordinator, of the job or of its group, and begins each group's exchange.
 LONGER = pytest.mark.soak  # much like the others, half a minute each
 KILLED = [
     ("quorum", 1),

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from exactness import dense_model
-from harness import case, counted
+from harness import case, counted, served
 from rna import (
     STEPS,
     batch,
@@ -34,7 +34,6 @@ from trepak.horovod_ext import exchange, parameter_server
 from trepak.horovod_ext.elastic_bsp import StepOptions
 from trepak.horovod_ext.elastic_bsp_simulation import record_of, simulate
 from trepak.horovod_ext.straggler_verdict import verdict_of
-from trepak.ops.engine import engine_counters
 from trepak.tf_plugins.sync.parameter_server_steps import recorded_steps
 
 OUT = Path(os.environ["OUT"])
@@ -313,9 +312,9 @@ def parameters_travel_at_the_priorities_of_their_layers() -> None:
     step = trainer(model, optimizer)
     x, y = tf.random.normal((4, 8, 8, 1)), tf.random.normal((4, 100))
     step(x, y)
-    before = engine_counters().bytes_by_priority
+    before = served().bytes_by_priority
     step(x, y)
-    after = engine_counters().bytes_by_priority
+    after = served().bytes_by_priority
     sent = [now - then for now, then in zip(after, before, strict=True)]
     assert 0 < 3 * sent[0] < sent[1], sent  # the Dense layer's are the many
     check_equal_on_all_ranks(model)

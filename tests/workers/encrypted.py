@@ -10,7 +10,7 @@ from harness import case
 
 import trepak
 import trepak.keras as hvd
-from trepak.horovod_ext import flows, parameter_server
+from trepak.horovod_ext import parameter_server, sessions
 
 STEPS = 3
 
@@ -39,11 +39,11 @@ def expected() -> np.ndarray:
 def encrypted_flows_bring_the_same() -> None:
     os.environ["TREPAK_ENCRYPT"] = "1"
     try:
-        assert flows.this_job().encrypt
+        assert sessions.place_in_job()["encrypt"]
         secret = train()
     finally:
         del os.environ["TREPAK_ENCRYPT"]
-    assert not flows.this_job().encrypt
+    assert not sessions.place_in_job()["encrypt"]
     plain = train()
     np.testing.assert_allclose(secret, expected(), rtol=1e-6)
     np.testing.assert_array_equal(secret, plain)
@@ -53,7 +53,7 @@ def encrypted_flows_bring_the_same() -> None:
 def ranks_that_differ_are_told_so() -> str:
     os.environ["TREPAK_ENCRYPT"] = str(hvd.rank() % 2)
     try:
-        flows.this_job()
+        sessions.place_in_job()
     except ValueError as error:
         message = str(error)
     finally:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import keras
 import numpy as np
-from harness import case
+from harness import case, served
 
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import parameter_server
-from trepak.ops.engine import engine_counters
 
 STEPS = 12
 
@@ -38,6 +37,6 @@ def bytes_of_each_priority() -> list[int]:
     trepak.overlap(model)
     x, y = np.zeros((4 * STEPS, 8, 8, 16), "float32"), np.zeros((4 * STEPS, 4), "float32")
     model.fit(x, y, batch_size=4, verbose=0)
-    sent = engine_counters().bytes_by_priority
+    sent = served().bytes_by_priority
     parameter_server.stop()
     return sent

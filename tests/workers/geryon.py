@@ -14,14 +14,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 from exactness import TRANSPORT, dense_model
-from harness import case
+from harness import case, served
 from overlap import BATCHES, check_weights, compiled, fit, reference
 
 import trepak
 import trepak.keras as hvd
 from trepak.callbacks import PriorityThresholdTuning
 from trepak.horovod_ext import exchange
-from trepak.ops.engine import engine_counters
 from trepak.tf_plugins.transport import forward_order
 
 LATE_SECONDS = 3
@@ -56,9 +55,9 @@ def bytes_leave_at_the_priority_of_the_map_table() -> None:
     """Layer 1 of 2 has urgency 0.5, above the threshold; layer 2 has 0."""
     model = compiled()
     fit(model)
-    before = engine_counters()
+    before = served()
     fit(model)
-    after = engine_counters()
+    after = served()
     sent = [b - a for a, b in zip(before.bytes_by_priority, after.bytes_by_priority, strict=True)]
     size = hvd.size()
     # What a rank pushes to others, and what its server answers others: in both directions, all but
@@ -77,9 +76,9 @@ def choosing_priorities_takes_under_a_millisecond_per_step() -> None:
     fit(model)
 
     def lookup_seconds() -> float:
-        before = engine_counters().lookup_seconds
+        before = served().lookup_seconds
         fit(model)
-        return engine_counters().lookup_seconds - before
+        return served().lookup_seconds - before
 
     assert min(lookup_seconds() for _ in range(5)) < 1e-3 * BATCHES
 

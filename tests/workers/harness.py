@@ -66,6 +66,13 @@ def counted(optimizer: Any, prefix: str = "") -> types.SimpleNamespace:
     return types.SimpleNamespace(**found)
 
 
+def served() -> types.SimpleNamespace:
+    """Returns the statistics of the job's parameter servers."""
+    from trepak.horovod_ext import parameter_server
+
+    return types.SimpleNamespace(**parameter_server.statistics())
+
+
 def main(arguments: Sequence[str], process_sets: Any = None) -> None:
     """Runs the chosen cases."""
     import trepak.keras as hvd

@@ -1,4 +1,4 @@
-"""The native engine's parameter servers: real flows between the ranks of a job."""
+"""The job's parameter servers: real flows between the ranks of a job."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def fixed_order_repeats_bits() -> None:
 def misuse_names_the_remedy() -> None:
     variable = tf.Variable([0.0])
     for use, text in (
-        (lambda: parameter_server.deliver(0, variable), "the native engine does not run"),
+        (lambda: parameter_server.deliver(0, variable), "the job's parameter servers do not run"),
         (lambda: parameter_server.start(ServerOptions(servers=[99])), "there is no rank 99"),
         (lambda: ServerOptions(servers=[]), "at least one rank"),
         (lambda: ServerOptions(dscp=(64,)), "from 0 to 63"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics
+from trepak.horovod_ext import basics, sessions
 from trepak.horovod_ext.variables import outside_graph, tf_variable
 
 
@@ -46,6 +46,10 @@ class ExchangedValues:
         if variable.dtype == self.dtype:
             return None  # it is exact itself
         return tf.Variable(tf.cast(variable.value(), self.dtype), trainable=False)
+
+    def described(self) -> dict[str, Any]:
+        """Returns their dtype and shapes, as a session's options say them."""
+        return sessions.described(self.dtype, self.shapes())
 
     def shapes(self) -> list[Any]:
         """Returns the variables' shapes."""

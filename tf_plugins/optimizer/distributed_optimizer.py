@@ -84,7 +84,7 @@ class DistributedMixin(CountedPasses):
         """Applies gradients that wait for a later step; a collective call."""
         self._trepak.step.drain(self)
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> dict[str, Any]:
         """Returns what `sync=` has counted on this rank so far, by name; its page has the names."""
         return self._trepak.step.statistics()  # type: ignore[no-any-return]
 

@@ -43,6 +43,8 @@ class Replica(LocalStep):
     they are the new average.
     """
 
+    system = "adpsgd"
+
     def __init__(self, distribution: Distribution, seed: int) -> None:
         """Makes it; see `Step`."""
         super().__init__(distribution)
@@ -58,7 +60,7 @@ class Replica(LocalStep):
         )
 
     def _start(self, variables: Sequence[Any]) -> None:
-        self.session = adpsgd.start(self._seed, self._values.dtype, self._values.shapes())
+        self.session = adpsgd.start({"seed": self._seed, **self._values.described()})
         with tf.init_scope():
             native.assign_parameters(self.session, self._values.read())
             exchange.gather(None, "that all replicas are set")  # before any is averaged
@@ -67,12 +69,8 @@ class Replica(LocalStep):
         """Returns how often this rank has averaged: a round is an averaging of two."""
         if self.session is None:
             return RoundsOfRank(0, 0, 0, 0, 0)
-        count = native.adpsgd_counters(self.session).averagings
+        count = self.statistics()["averagings"]
         return RoundsOfRank(count, count, 2 * count, 0, 0)
-
-    def statistics(self) -> dict[str, float]:
-        """Returns AD-PSGD's counters; see `AdpsgdCounters`."""
-        return {} if self.session is None else native.adpsgd_counters(self.session)._asdict()
 
     def drain(self, optimizer: Any) -> None:
         """Shows the average of all replicas; see `Step`."""

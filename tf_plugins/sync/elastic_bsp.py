@@ -24,8 +24,8 @@ class ElasticBSP(ServedSyncModel):
             one, or their "exponential" average, in which each new one weighs 0.3.
     """
 
-    lookahead: int = 15
-    prediction: str = "mean"
+    lookahead: int = StepOptions.lookahead
+    prediction: str = StepOptions.prediction
 
     def _options(self) -> StepOptions:
         return StepOptions("elastic_bsp", lookahead=self.lookahead, prediction=self.prediction)

@@ -45,6 +45,8 @@ class ServerStep(LocalStep):
     parameters travel.
     """
 
+    system = "elastic_bsp"
+
     transports = (ParameterServers,)
 
     def __init__(self, distribution: Distribution, options: StepOptions) -> None:
@@ -66,9 +68,8 @@ class ServerStep(LocalStep):
         assert isinstance(transport, ParameterServers)
         transport.start()
         labels = transport.place(variables)
-        self.session = elastic_bsp.start(
-            self._options, labels, self._values.dtype, self._values.shapes()
-        )
+        values = {**self._values.described(), "labels": labels}
+        self.session = elastic_bsp.start(self._options, values)
         with tf.init_scope():
             if basics.rank() == 0:
                 native.assign_parameters(self.session, self._values.read())
@@ -86,30 +87,19 @@ class ServerStep(LocalStep):
         """Returns how many barriers this rank has passed; those that take part contribute."""
         if self.session is None:
             return RoundsOfRank(0, 0, 0, 0, 0)
-        counted = native.elastic_bsp_counters(self.session)
-        planned = native.schedule(self.session)
+        counted = self.statistics()
         return RoundsOfRank(
-            counted.barriers,
-            counted.barriers,
-            counted.met,
+            counted["barriers"],
+            counted["barriers"],
+            counted["met"],
             0,
             0,
-            counted.waiting_seconds,
-            counted.exchange_seconds,
-            planned.error / max(1, planned.predictions),
-            counted.not_finite,
-            planned.taken_out,
+            counted["waiting_seconds"],
+            counted["exchange_seconds"],
+            counted["planned_error"] / max(1, counted["planned_predictions"]),
+            counted["not_finite"],
+            counted["planned_taken_out"],
         )
-
-    def statistics(self) -> dict[str, float]:
-        """Returns this rank's counters, and on rank 0 what was planned; see `Step.statistics`."""
-        if self.session is None:
-            return {}
-        planned = native.schedule(self.session)._asdict()
-        return {
-            **native.elastic_bsp_counters(self.session)._asdict(),
-            **{f"planned_{name}": value for name, value in planned.items()},
-        }
 
     def drain(self, optimizer: Any) -> None:
         """Waits until all ranks do, and gives all of them the job's parameters; see `Step`."""

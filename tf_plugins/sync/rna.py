@@ -37,12 +37,12 @@ class RNA(SyncModel):
             replicas drift apart until they are averaged at the next `flush`.
     """
 
-    choices: int = 2
-    staleness: int = 8
-    quorum: int = 1
-    seed: int = 0
+    choices: int = RoundOptions.choices
+    staleness: int = RoundOptions.staleness
+    quorum: int = RoundOptions.quorum
+    seed: int = RoundOptions.seed
     groups: Sequence[Sequence[int]] | str | None = None
-    period: int = 4
+    period: int = RoundOptions.period
     on_miss: str = "skip"
 
     def __post_init__(self) -> None:

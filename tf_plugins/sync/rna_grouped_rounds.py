@@ -43,17 +43,17 @@ class GroupedRounds(Rounds):
             rna_groups.check_that_sets_can_be_added()
         self._reject_constraints(self._summed)
         self._values = ExchangedValues(self._summed)
-        stream = rna.start(self._options, self._dtype, self._shapes(), self.groups)
+        session = rna.start(self._options, self._described(), self.groups)
         with tf.init_scope():
             if basics.rank() == 0:
-                native.assign_parameters(stream, self._values.read())
+                native.assign_parameters(session, self._values.read())
             exchange.gather(None, "that the job's parameters are set")
-            self._fetch(stream)
-        self.session = stream
+            self._fetch(session)
+        self.session = session
 
-    def _fetch(self, stream: int) -> None:
+    def _fetch(self, session: int) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
-        self._values.show(native.fetch_parameters(stream, self._dtype, self._shapes()))
+        self._values.show(native.fetch_parameters(session, self._dtype, self._shapes()))
         exchange.gather(None, "that all ranks have the job's parameters")
 
     def _apply_one(self, optimizer: Any) -> native.RnaRound:
@@ -80,12 +80,12 @@ class GroupedRounds(Rounds):
                 self._regroup(optimizer)
 
     def _regroup(self, optimizer: Any) -> None:
-        counters = native.rna_counters(self.session)
-        steps, seconds = counters.steps - self._timed[0], counters.step_seconds - self._timed[1]
+        timed = [self.statistics()[name] for name in ("steps", "step_seconds")]
+        steps, seconds = timed[0] - self._timed[0], timed[1] - self._timed[1]
         everyone = exchange.gather([steps, seconds], "times of steps")
         if min(theirs for theirs, _ in everyone) < _LEAST_STEPS:
             return
-        self._timed = (counters.steps, counters.step_seconds)
+        self._timed = (timed[0], timed[1])
         times = {rank: spent / count for rank, (count, spent) in enumerate(everyone)}
         groups = rna_groups.split(times)
         if sorted(groups) == sorted(self.groups):
@@ -98,7 +98,7 @@ class GroupedRounds(Rounds):
             print(f"trepak: RNA goes on with groups {text}.", flush=True)
         self._before, self._copied_before = self.rounds(), self.statistics()["copy_seconds"]
         self.groups, self._timed = groups, (0, 0.0)
-        rna.regroup(self.session, self._options, self._dtype, self._shapes(), groups)
+        rna.regroup(self.session, self._options, self._described(), groups)
         self._fetch(self.session)
         # Groups have taken different numbers of rounds, and the members of one must be alike.
         broadcast_variables(optimizer.variables, root_rank=0)

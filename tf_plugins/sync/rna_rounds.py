@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trepak.horovod_ext import rna, step_probe
+from trepak.horovod_ext import rna, sessions, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.horovod_ext.variables import key, outside_graph, tf_variable
 from trepak.ops import rna as native
@@ -26,6 +26,8 @@ _ROUNDING = 1e-6  # of a step: six sixths are one
 
 class Rounds(AsynchronousStep):
     """What one distributed optimizer has of the rounds."""
+
+    system = "rna"
 
     def __init__(
         self,
@@ -102,26 +104,21 @@ class Rounds(AsynchronousStep):
         """Returns what this rank has brought to the rounds so far."""
         if self.session is None:
             return self._before
-        counted = native.rna_counters(self.session)
-        return RoundsOfRank(
-            rounds=self._before.rounds + counted.rounds,
-            contributed=self._before.contributed + counted.contributed,
-            contributors=self._before.contributors + counted.contributors,
-            staleness=self._before.staleness + counted.staleness,
-            dropped=self._before.dropped + counted.dropped,
-            not_finite=self._before.not_finite + counted.not_finite,
-        )
+        counted = self.statistics()
+        names = ("rounds", "contributed", "contributors", "staleness", "dropped", "not_finite")
+        sums = {name: getattr(self._before, name) + counted[name] for name in names}
+        return RoundsOfRank(**sums)
 
-    def statistics(self) -> dict[str, float]:
-        """Returns RNA's counters; see `RnaCounters`."""
-        if self.session is None:
-            return {}
-        counted = native.rna_counters(self.session)._asdict()
-        return counted | {"copy_seconds": self._copied_before + counted["copy_seconds"]}
+    def statistics(self) -> dict[str, Any]:
+        """Returns RNA's counters; seconds of copying are those of all groups so far."""
+        counted = super().statistics()
+        if counted:
+            counted["copy_seconds"] += self._copied_before
+        return counted
 
     def _begin(self) -> None:
         """Starts the rounds."""
-        self.session = rna.start(self._options, self._dtype, self._shapes())
+        self.session = rna.start(self._options, self._described())
 
     def _start(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients that a round sums; the first time, starts the rounds."""
@@ -141,6 +138,9 @@ class Rounds(AsynchronousStep):
 
     def _shapes(self) -> list[Any]:
         return [tf_variable(variable).shape for variable in self._summed]
+
+    def _described(self) -> dict[str, Any]:
+        return sessions.described(self._dtype, self._shapes())
 
     def _rate(self, optimizer: Any) -> Any:
         """Returns this rank's learning rate of now; a schedule sees steps of full participation.

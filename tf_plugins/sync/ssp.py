@@ -17,7 +17,7 @@ class SSP(ServedSyncModel):
             most 10,000.
     """
 
-    staleness: int = 3
+    staleness: int = StepOptions.staleness
 
     def _options(self) -> StepOptions:
         return StepOptions("ssp", staleness=self.staleness)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trepak.horovod_ext.stragglers import RoundsOfRank
+from trepak.ops.sessions import session_statistics
 from trepak.tf_plugins.optimizer.distribution import Distribution
 
 
@@ -17,11 +18,13 @@ class Step(abc.ABC):
     Attributes:
         is_synchronous: whether all ranks take each step together.
         shares_slots: whether all ranks have the same optimizer state after `drain`, too.
-        session: by which native code knows what it exchanges with other ranks; None: nothing yet.
+        system: of the native session that it has, if any.
+        session: its number; None: nothing is exchanged yet.
     """
 
     is_synchronous: ClassVar[bool] = True
     shares_slots: ClassVar[bool] = True
+    system: ClassVar[str] = ""
     session: Any = None
 
     def __init__(self, distribution: Distribution) -> None:
@@ -74,6 +77,6 @@ class Step(abc.ABC):
         """Returns what this rank has brought so far, of what all systems count."""
         return RoundsOfRank(0, 0, 0, 0, 0)
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> dict[str, Any]:
         """Returns what the system has counted on this rank so far: its own names, with units."""
-        return {}
+        return {} if self.session is None else session_statistics(self.system, self.session)

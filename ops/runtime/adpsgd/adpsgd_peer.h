@@ -30,6 +30,8 @@ namespace trepak {
 // thread or in the caller's, without a lock, and must not block.
 class AdpsgdPeer : public Endpoint {
  public:
+  static constexpr const char* kSystem = "adpsgd";
+
   struct Rules {
     ElementType type = ElementType::kFloat32;
     size_t elements = 0;  // of all parameters together
@@ -70,9 +72,6 @@ class AdpsgdPeer : public Endpoint {
   uint64_t TakeSamples();
 
   Counters counters() const;
-
-  // Fails what waits, and every later call, of this process alone.
-  void Cancel(const Status& status) { Park(status); }
 
  protected:
   Status Handle(Message message) override;

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/runtime/elastic_bsp/elastic_bsp_controller.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_coordinator.h"
 #include "ops/runtime/elastic_bsp/elastic_bsp_worker.h"
 #include "ops/runtime/net/fake_network.h"
 #include "ops/runtime/parameters/fake_parameters.h"
@@ -98,14 +98,14 @@ class Job {
           std::make_shared<ElasticBspWorker>(options, worker_rules, 0, seen_.back(), errors));
       workers_.back()->Attach(network.Make(addresses.back(), workers_.back().get()));
       if (rank == 0) {
-        controller_ = std::make_unique<ElasticBspController>(options, rules, errors);
-        controller_->Attach(network.Make("controller", controller_.get()));
+        coordinator_ = std::make_unique<ElasticBspCoordinator>(options, rules, errors);
+        coordinator_->Attach(network.Make("coordinator", coordinator_.get()));
       }
     }
     for (auto& worker : workers_) {
-      EXPECT_TRUE(worker->Connect({"controller"}, {0}).ok());
+      EXPECT_TRUE(worker->Connect({"coordinator"}, {0}).ok());
     }
-    EXPECT_TRUE(controller_->Connect(addresses, {0}).ok());
+    EXPECT_TRUE(coordinator_->Connect(addresses, {0}).ok());
     for (uint32_t rank = 0; rank < size; ++rank) {
       EXPECT_EQ(Fetch(rank).value, 0.0f);
     }
@@ -116,7 +116,7 @@ class Job {
       worker->Cancel(CancelledError("the test is over"));
       worker->Shutdown();  // not in its own thread, which may hold it for a moment longer
     }
-    controller_.reset();
+    coordinator_.reset();
     workers_.clear();
   }
 
@@ -141,7 +141,7 @@ class Job {
 
   ElasticBspWorker& worker(uint32_t rank) { return *workers_[rank]; }
   HeldParameters& seen_by(uint32_t rank) { return *seen_[rank]; }
-  const ElasticBspController& controller() const { return *controller_; }
+  const ElasticBspCoordinator& coordinator() const { return *coordinator_; }
   uint32_t size() const { return size_; }
 
   FakeNetwork network;  // outlives the ranks
@@ -167,7 +167,7 @@ class Job {
   const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>(size_);
   std::vector<std::shared_ptr<HeldParameters>> seen_;
   std::vector<std::shared_ptr<ElasticBspWorker>> workers_;
-  std::unique_ptr<ElasticBspController> controller_;
+  std::unique_ptr<ElasticBspCoordinator> coordinator_;
 };
 
 template <typename T>

@@ -122,7 +122,7 @@ void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t tot
       state_ = State::kWaiting;
       ShowSuperstep(now);
     }
-    sent = Send(controller(), {}, Stepped());
+    sent = Send(coordinator(), {}, Stepped());
   }
   if (!sent.ok()) {
     Fail(sent);
@@ -197,7 +197,7 @@ void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
 void ElasticBspWorker::SayThatItDrains(const Status& status) {
   Message message;
   message.header.kind = MessageKind::kDrain;
-  const Status sent = status.ok() ? Send(controller(), {}, std::move(message)) : status;
+  const Status sent = status.ok() ? Send(coordinator(), {}, std::move(message)) : status;
   if (!sent.ok()) {
     Fail(sent);
   }

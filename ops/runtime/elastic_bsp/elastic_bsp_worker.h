@@ -1,5 +1,5 @@
 // A rank's side of ElasticBSP, SSP and ASP: what a step has changed goes to the parameter servers,
-// and training goes on from what they have, when the controller lets it.
+// and training goes on from what they have, when the coordinator lets it.
 
 #ifndef TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_WORKER_H_
 #define TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_WORKER_H_
@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-#include "ops/runtime/coordination/led_worker.h"
+#include "ops/runtime/coordination/coordinated_worker.h"
 #include "ops/runtime/net/payload.h"
 #include "ops/runtime/observe/timeline.h"
 #include "ops/runtime/parameters/adopted_parameters.h"
@@ -25,8 +25,11 @@ namespace trepak {
 //
 // Thread safety: every method may be called from any thread; Step, Drain, Assign and Fetch one
 // after the other's callback. Callbacks run in any thread, without a lock, and must not block.
-class ElasticBspWorker : public LedWorker, public std::enable_shared_from_this<ElasticBspWorker> {
+class ElasticBspWorker : public CoordinatedWorker,
+                         public std::enable_shared_from_this<ElasticBspWorker> {
  public:
+  static constexpr const char* kSystem = "elastic_bsp";
+
   struct Rules {
     ElementType type = ElementType::kFloat32;
     size_t elements = 0;                       // of all parameters together
@@ -47,9 +50,9 @@ class ElasticBspWorker : public LedWorker, public std::enable_shared_from_this<E
   using Callback = std::function<void(const Status&)>;
   using ValuesCallback = std::function<void(const Status&, Payload)>;
 
-  ElasticBspWorker(const Options& options, const Rules& rules, uint32_t controller,
+  ElasticBspWorker(const Options& options, const Rules& rules, uint32_t coordinator,
                    std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
-      : LedWorker(options, controller, std::move(errors)),
+      : CoordinatedWorker(options, coordinator, std::move(errors)),
         rules_(rules),
         global_(std::move(global)),
         adopted_(rules.type, bytes()) {}
@@ -75,12 +78,6 @@ class ElasticBspWorker : public LedWorker, public std::enable_shared_from_this<E
   uint64_t TakeSamples();
 
   Counters counters() const;
-
-  // Ends the threads; not from one of them.
-  void Shutdown() { Stop(); }
-
-  // Fails what waits, and every later call, of this process alone.
-  void Cancel(const Status& status) { Park(status); }
 
  protected:
   Status Handle(Message message) override;
@@ -128,7 +125,7 @@ class ElasticBspWorker : public LedWorker, public std::enable_shared_from_this<E
   // All guarded by mutex_.
   State state_ = State::kNone;
   Clock::time_point since_;  // of the state, or of the drain
-  Clock::time_point heard_;  // of the controller
+  Clock::time_point heard_;  // of the coordinator
   Payload values_;           // of the step under way: to push, and then to go on from
   uint64_t step_samples_ = 0;
   ValuesCallback on_stepped_;

@@ -1,4 +1,4 @@
-// What ElasticBspWorker does when the controller says so: goes on, from what the parameter servers
+// What ElasticBspWorker does when the coordinator says so: goes on, from what the parameter servers
 // have then.
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace trepak {
 
 Status ElasticBspWorker::Handle(Message message) {
   const Header& header = message.header;
-  if (header.sender != controller()) {
+  if (header.sender != coordinator()) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
-                                " is not the controller of ranks' steps");
+                                " is not the coordinator of ranks' steps");
   }
   switch (header.kind) {
     case MessageKind::kGrant:
@@ -58,7 +58,7 @@ Status ElasticBspWorker::OnDrained() {
     granted_ = steps_;  // what was granted before the pause is void
   }
   if (!callback) {
-    return InternalError("the controller of ranks' steps has ended a pause that was not");
+    return InternalError("the coordinator of ranks' steps has ended a pause that was not");
   }
   callback(OkStatus());
   return OkStatus();
@@ -79,7 +79,8 @@ Status ElasticBspWorker::OnGrant(const Header& header) {
     goes_on = state_ == State::kWaiting && MayGoOn();
     fetches = (header.flags & kAtBarrier) != 0;
     if (fetches && !goes_on) {
-      return InternalError("the controller takes " + Me() + " to be at a barrier, where it is not");
+      return InternalError("the coordinator takes " + Me() +
+                           " to be at a barrier, where it is not");
     }
     if (goes_on) {
       EndWaiting(fetches ? "barrier " + std::to_string(superstep_) : "wait for slower ranks",
@@ -119,7 +120,7 @@ void ElasticBspWorker::Fetched(const Status& status, Payload values, uint64_t to
       Message message;
       message.header.kind = MessageKind::kFetched;
       message.header.round = superstep_;
-      sent = Send(controller(), {}, std::move(message));
+      sent = Send(coordinator(), {}, std::move(message));
     }
   }
   if (!sent.ok()) {

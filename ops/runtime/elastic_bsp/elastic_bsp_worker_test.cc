@@ -87,7 +87,7 @@ TEST(ElasticBspWorkerTest, NothingIsLostAndBarriersCanFollowOneAnother) {
         EXPECT_EQ(job.worker(rank).TakeSamples(), 60u);
       }
     }
-    EXPECT_EQ(job.controller().counters().steps, 180u);
+    EXPECT_EQ(job.coordinator().counters().steps, 180u);
   }
 }
 
@@ -133,7 +133,7 @@ TEST(ElasticBspWorkerTest, SspNeverLetsARankGetFurtherAhead) {
 // The steps of one worker that the scheduler has measured.
 std::vector<ElasticBspScheduler::Step> MeasuredOf(const Job& job, uint32_t worker) {
   std::vector<ElasticBspScheduler::Step> steps;
-  for (const ElasticBspScheduler::Step& step : job.controller().recorded()) {
+  for (const ElasticBspScheduler::Step& step : job.coordinator().recorded()) {
     if (step.worker == worker) {
       steps.push_back(step);
     }
@@ -166,10 +166,10 @@ TEST(ElasticBspWorkerTest, WhatAStepExchangesAndIsHeldUpForIsNoPartOfItsComputin
   EXPECT_GE(ours[0].communication, 0.3);
   EXPECT_LT(ours[1].communication, 0.3) << "it was held up";
   EXPECT_GE(theirs[1].communication, 0.3);
-  for (const ElasticBspScheduler::Step& step : job.controller().recorded()) {
+  for (const ElasticBspScheduler::Step& step : job.coordinator().recorded()) {
     EXPECT_LT(step.computing, 0.3) << "of worker " << step.worker;
   }
-  EXPECT_GE(job.controller().counters().waiting, 0.9);
+  EXPECT_GE(job.coordinator().counters().waiting, 0.9);
   EXPECT_GE(job.worker(0).counters().exchange_nanoseconds, 300'000'000u);
   EXPECT_GE(job.worker(1).counters().exchange_nanoseconds, 300'000'000u);
 }
@@ -219,8 +219,8 @@ TEST(ElasticBspWorkerTest, WhoeverStallsAllGoOnAndNothingIsLost) {
         EXPECT_NEAR(job.Fetch(rank).value, static_cast<float>(60 * epoch), 1e-3);
       }
     }
-    EXPECT_GT(job.controller().counters().taken_out, 3u);
-    EXPECT_EQ(job.controller().counters().steps, 540u);
+    EXPECT_GT(job.coordinator().counters().taken_out, 3u);
+    EXPECT_EQ(job.coordinator().counters().steps, 540u);
   }
 }
 

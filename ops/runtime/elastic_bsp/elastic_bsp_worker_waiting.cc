@@ -16,8 +16,8 @@ Status ElasticBspWorker::Tick(Clock::time_point now) {
   if (!waits) {
     return OkStatus();
   }
-  TREPAK_RETURN_IF_ERROR(CheckThatControllerIsHere());
-  // The controller tells those that wait for others' steps that these go on.
+  TREPAK_RETURN_IF_ERROR(CheckThatCoordinatorIsHere());
+  // The coordinator tells those that wait for others' steps that these go on.
   const Clock::time_point since = state_ == State::kWaiting ? std::max(since_, heard_) : since_;
   return now - since < patience() ? OkStatus() : WaitedTooLong(NotYet());
 }
@@ -32,7 +32,7 @@ void ElasticBspWorker::EndWaiting(const std::string& name, bool at_barrier, Cloc
     const auto superstep = static_cast<int64_t>(superstep_);
     rules_.timeline->Span(
         Timeline::Track::kRounds, name, since_, end,
-        {{"round", superstep}, {"group", controller()}, {"run", 0}, {"steps", steps}}, rules_.row);
+        {{"round", superstep}, {"group", coordinator()}, {"run", 0}, {"steps", steps}}, rules_.row);
   } else {
     rules_.timeline->Span(Timeline::Track::kRounds, name, since_, end, {{"steps", steps}},
                           rules_.row);

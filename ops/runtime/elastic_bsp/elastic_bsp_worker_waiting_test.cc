@@ -107,7 +107,7 @@ TEST(ElasticBspWorkerWaitingTest, OthersGoOnWithoutARankThatDoesNotAnswer) {
     ASSERT_TRUE(IsReady(alone));
     value = alone.get().value;
   }
-  EXPECT_EQ(job.controller().counters().taken_out, 1u);
+  EXPECT_EQ(job.coordinator().counters().taken_out, 1u);
   std::future<Outcome> back = job.Step(1, 4);  // it went on from 3
   EXPECT_FALSE(IsReady(back, milliseconds(50)));
   std::future<Outcome> other = job.Step(0, value);
@@ -145,7 +145,7 @@ TEST(ElasticBspWorkerWaitingTest, AtABarrierOthersGoOnWithoutWhoDoesNotFetch) {
   EXPECT_FALSE(IsReady(first, milliseconds(100))) << "rank 2 is to get the same parameters";
   ASSERT_TRUE(IsReady(first) && IsReady(second));
   EXPECT_TRUE(first.get().status.ok() && second.get().status.ok());
-  EXPECT_EQ(job.controller().counters().taken_out, 1u);
+  EXPECT_EQ(job.coordinator().counters().taken_out, 1u);
   job.seen_by(2).Release();
   ASSERT_TRUE(IsReady(held[2]));
   EXPECT_FLOAT_EQ(held[2].get().value, 4.0f);

@@ -1,4 +1,4 @@
-// What parameter servers, their clients, workers and controllers are: a transport with its flows,
+// What parameter servers, their clients, workers and coordinators are: a transport with its flows,
 // and one way to fail.
 
 #ifndef TREPAK_OPS_RUNTIME_NET_ENDPOINT_H_
@@ -61,6 +61,12 @@ class Endpoint : public Transport::Receiver {
 
   // Ends the transport. Subclasses call it in their destructors, before their members go.
   void Stop();
+
+  // Fails what waits, and every later call, of this process alone.
+  void Cancel(const Status& status) { Park(status); }
+
+  // Ends all threads; not from one of them.
+  virtual void Shutdown() { Stop(); }
 
   void OnMessage(Message message) final;
   void OnFailure(uint32_t peer, const Status& status) final;

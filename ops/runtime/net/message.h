@@ -29,7 +29,7 @@ enum class MessageKind : uint8_t {
   // To everybody.
   kAbort = 10,  // the sender has failed; the payload says why, as text
   kLeave = 11,  // the sender is done: nothing more comes on this flow
-  // Between RNA's controller and its workers; see rna_controller.h.
+  // Between RNA's coordinator and its workers; see rna_coordinator.h.
   kProbe = 12,    // answer when you have gradients
   kReady = 13,    // the answer to a probe
   kGo = 14,       // the round starts
@@ -39,10 +39,10 @@ enum class MessageKind : uint8_t {
   kAverage = 17,   // the sender's parameters, to be averaged with the receiver's
   kAveraged = 18,  // the receiver's, as they were before
   kCounted = 19,   // how many samples each rank has taken, as far as the sender has heard
-  // Between RNA's controller and its workers, where there are groups; see rna_exchange.h.
+  // Between RNA's coordinator and its workers, where there are groups; see rna_exchange.h.
   kExchanged = 20,  // the sender has what came of the exchange after a round
   kAdopt = 21,      // take it
-  // Between ElasticBSP's controller and its workers; see elastic_bsp_controller.h.
+  // Between ElasticBSP's coordinator and its workers; see elastic_bsp_coordinator.h.
   kStepped = 22,  // the sender has ended a step
   kGrant = 23,    // the receiver may take `round` steps in all; `key` is the superstep
   kFetched = 24,  // the sender has the parameters of the barrier

@@ -6,7 +6,7 @@ namespace trepak {
 
 StepProbe::Clock::duration StepProbe::Computed() {
   const Clock::duration emulated = stream_.total();
-  const double longer_by = unevenness_.slow() - 1;
+  const double longer_by = injection_.slow() - 1;
   std::lock_guard<std::mutex> lock(mutex_);
   Clock::duration computed = Clock::duration::zero();
   if (!first_) {
@@ -14,7 +14,7 @@ StepProbe::Clock::duration StepProbe::Computed() {
   }
   const auto pause = std::chrono::duration_cast<Clock::duration>(
       longer_by * std::max(computed, Clock::duration::zero()));
-  return pause + unevenness_.TakeDelay();
+  return pause + injection_.TakeDelay();
 }
 
 void StepProbe::Ready() {
@@ -31,7 +31,7 @@ void StepProbe::Done(bool at_own_pace) {
   {
     const Clock::duration emulated = stream_.total();
     std::lock_guard<std::mutex> lock(mutex_);
-    current_.step = unevenness_.step();
+    current_.step = injection_.step();
     current_.done = Clock::now();
     if (records_.size() == kMostRecords) {
       records_.pop_front();
@@ -47,7 +47,7 @@ void StepProbe::Done(bool at_own_pace) {
   timeline_.Span(track, at_own_pace ? "hand over" : "synchronize", ended.ready, ended.done,
                  {{"step", ended.step}});
   timeline_.BeginStep(ended.step + 1);
-  unevenness_.EndStep();
+  injection_.EndStep();
 }
 
 std::vector<StepRecord> StepProbe::Drain() {
@@ -59,7 +59,7 @@ std::vector<StepRecord> StepProbe::Drain() {
 
 StepProbe& StepProbe::Global() {
   static StepProbe* const probe =
-      new StepProbe(Unevenness::Global(), EmulatedStream::Global(), Timeline::Global());
+      new StepProbe(Injection::Global(), EmulatedStream::Global(), Timeline::Global());
   return *probe;
 }
 

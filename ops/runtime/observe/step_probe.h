@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "ops/runtime/observe/emulated_stream.h"
+#include "ops/runtime/observe/injection.h"
 #include "ops/runtime/observe/timeline.h"
-#include "ops/runtime/observe/unevenness.h"
 
 namespace trepak {
 
@@ -38,8 +38,8 @@ class StepProbe {
   // Records that nobody has drained by then are dropped, the oldest first.
   static constexpr size_t kMostRecords = 65536;
 
-  StepProbe(Unevenness& unevenness, EmulatedStream& stream, Timeline& timeline)
-      : unevenness_(unevenness), stream_(stream), timeline_(timeline) {}
+  StepProbe(Injection& injection, EmulatedStream& stream, Timeline& timeline)
+      : injection_(injection), stream_(stream), timeline_(timeline) {}
   StepProbe(const StepProbe&) = delete;
   StepProbe& operator=(const StepProbe&) = delete;
 
@@ -61,7 +61,7 @@ class StepProbe {
   static StepProbe& Global();
 
  private:
-  Unevenness& unevenness_;
+  Injection& injection_;
   EmulatedStream& stream_;
   Timeline& timeline_;
   std::mutex mutex_;

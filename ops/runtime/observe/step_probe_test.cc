@@ -34,9 +34,9 @@ class StepProbeTest : public testing::Test {
 
   TimerThread timer_;
   EmulatedStream stream_{timer_};
-  Unevenness unevenness_;
+  Injection injection_;
   Timeline timeline_;
-  StepProbe probe_{unevenness_, stream_, timeline_};
+  StepProbe probe_{injection_, stream_, timeline_};
 };
 
 TEST_F(StepProbeTest, RecordsFollowEachOther) {
@@ -77,9 +77,9 @@ TEST_F(StepProbeTest, TimelineTellsStepsAtOwnPaceApart) {
 
 TEST_F(StepProbeTest, SlowRankWaitsInProportion) {
   Step(milliseconds(1), milliseconds(1));
-  UnevennessOptions options;
+  InjectionOptions options;
   options.slow = 3;
-  unevenness_.Configure(options);
+  injection_.Configure(options);
   constexpr double kLimit = 200;  // milliseconds; 60 if the sleep takes no longer than it should
   const double pause = Undisturbed(kLimit, [&] {
     Step(milliseconds(1), milliseconds(1));
@@ -92,9 +92,9 @@ TEST_F(StepProbeTest, SlowRankWaitsInProportion) {
 
 TEST_F(StepProbeTest, EmulatedTimeIsNotSlowedTwice) {
   Step(milliseconds(1), milliseconds(1));
-  UnevennessOptions options;
+  InjectionOptions options;
   options.slow = 3;
-  unevenness_.Configure(options);
+  injection_.Configure(options);
   constexpr double kLimit = 150;  // milliseconds; 600 if it were slowed twice
   const double pause = Undisturbed(kLimit, [&] {
     Step(milliseconds(1), milliseconds(1));
@@ -105,9 +105,9 @@ TEST_F(StepProbeTest, EmulatedTimeIsNotSlowedTwice) {
 }
 
 TEST_F(StepProbeTest, DelayIsWaitedForOnce) {
-  UnevennessOptions options;
+  InjectionOptions options;
   options.delays = {{DelayRule::Kind::kProbability, 0, 0.25, 1.0}};
-  unevenness_.Configure(options);
+  injection_.Configure(options);
   EXPECT_EQ(probe_.Computed(), milliseconds(250));
   EXPECT_EQ(probe_.Computed(), milliseconds(0));
   probe_.Ready();

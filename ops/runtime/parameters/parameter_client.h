@@ -27,9 +27,6 @@ class ParameterClient : public Endpoint, public GradientExchange {
       : Endpoint(options, std::move(errors)), partition_(std::move(partition)) {}
   ~ParameterClient() override { Stop(); }
 
-  // Fails what waits, and every later call, of this process alone.
-  void Cancel(const Status& status) { Park(status); }
-
   // Makes a variable known. All ranks must give it the same key, size and type. Doing so again is
   // an error if size or type differ; the name, which is for messages, may.
   Status Register(uint32_t key, const std::string& name, ElementType type, int64_t elements);

@@ -183,22 +183,22 @@ class StoppedPush {
           std::make_shared<SharedReducer>(&allreduce_), parameters_, errors[rank]));
       workers_[rank]->Attach(network_.Make(addresses[rank], workers_[rank].get()));
     }
-    RnaController::Rules controllers = Rules(kSize);
-    controllers.members = {0, 1, 2};
-    controller_ = std::make_unique<RnaController>(Endpoint::Options{0, kSize, deadline},
-                                                  controllers, errors[0]);
-    controller_->Attach(network_.Make("controller", controller_.get()));
+    RnaCoordinator::Rules coordinators = Rules(kSize);
+    coordinators.members = {0, 1, 2};
+    coordinator_ = std::make_unique<RnaCoordinator>(Endpoint::Options{0, kSize, deadline},
+                                                    coordinators, errors[0]);
+    coordinator_->Attach(network_.Make("coordinator", coordinator_.get()));
     for (auto& worker : workers_) {
-      EXPECT_TRUE(worker->Connect({"controller"}, {0}).ok());
+      EXPECT_TRUE(worker->Connect({"coordinator"}, {0}).ok());
     }
-    EXPECT_TRUE(controller_->Connect(addresses, {0}).ok());
+    EXPECT_TRUE(coordinator_->Connect(addresses, {0}).ok());
   }
 
   ~StoppedPush() {
     for (auto& worker : workers_) {
       worker->Cancel(CancelledError("the test is over"));
     }
-    controller_.reset();
+    coordinator_.reset();
     workers_.clear();
   }
 
@@ -268,7 +268,7 @@ class StoppedPush {
   Allreduce allreduce_{kSize};
   const std::shared_ptr<SlowParameters> parameters_ = std::make_shared<SlowParameters>(kSize);
   std::vector<std::shared_ptr<RnaWorker>> workers_;
-  std::unique_ptr<RnaController> controller_;
+  std::unique_ptr<RnaCoordinator> coordinator_;
 };
 
 TEST(RnaExchangeTest, WhoHangsInAPushIsNamedByWhoWaitsForIt) {

@@ -23,7 +23,7 @@
 #include "ops/runtime/net/job_endpoints.h"
 #include "ops/runtime/parameters/fake_parameters.h"
 #include "ops/runtime/parameters/summation.h"
-#include "ops/runtime/rna/rna_controller.h"
+#include "ops/runtime/rna/rna_coordinator.h"
 #include "ops/runtime/rna/rna_worker.h"
 
 namespace trepak {
@@ -118,13 +118,13 @@ using Groups = std::vector<std::vector<uint32_t>>;
 // All ranks of a job in one process. Gradients are one number, unless there are more elements.
 class Job {
  public:
-  explicit Job(uint32_t size, RnaController::Rules rules = {}, uint64_t staleness = 100,
+  explicit Job(uint32_t size, RnaCoordinator::Rules rules = {}, uint64_t staleness = 100,
                std::chrono::milliseconds deadline = kDeadline, Groups groups = {},
                uint64_t period = 0, size_t elements = 1)
       : Job(size, std::move(rules), WorkerRules(staleness, period, elements), deadline,
             std::move(groups)) {}
 
-  Job(uint32_t size, RnaController::Rules rules, const RnaWorker::Rules& worker_rules,
+  Job(uint32_t size, RnaCoordinator::Rules rules, const RnaWorker::Rules& worker_rules,
       std::chrono::milliseconds deadline = kDeadline, Groups groups = {})
       : held_(size), size_(size), deadline_(deadline), worker_rules_(worker_rules), workers_(size) {
     worker_rules_.elements = std::max<size_t>(1, worker_rules_.elements);
@@ -145,7 +145,7 @@ class Job {
       worker->Cancel(CancelledError("the test is over"));
       worker->Shutdown();  // not in its own thread, which may hold it for a moment longer
     }
-    controllers_.clear();
+    coordinators_.clear();
     workers_.clear();
   }
 
@@ -172,7 +172,7 @@ class Job {
 
   // Ends a rank that leads a group, as if its training were over.
   void Leave(size_t group, uint32_t leader) {
-    LeaveTogether({workers_[leader].get(), controllers_[group].get()},
+    LeaveTogether({workers_[leader].get(), coordinators_[group].get()},
                   std::chrono::milliseconds(0));
   }
 
@@ -191,10 +191,10 @@ class Job {
     return rules;
   }
 
-  void StartGroup(const RnaController::Rules& rules) {
+  void StartGroup(const RnaCoordinator::Rules& rules) {
     const std::vector<uint32_t>& members = rules.members;
     const uint32_t leader = members.front();
-    const std::string controller = "controller " + std::to_string(leader);
+    const std::string coordinator = "coordinator " + std::to_string(leader);
     allreduces_.push_back(std::make_unique<Allreduce>(static_cast<uint32_t>(members.size())));
     std::vector<std::string> addresses(size_);
     std::shared_ptr<ErrorLatch> leaders_errors;
@@ -210,15 +210,15 @@ class Job {
           errors);
       workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
     }
-    controllers_.push_back(std::make_unique<RnaController>(
+    coordinators_.push_back(std::make_unique<RnaCoordinator>(
         Endpoint::Options{leader, size_, deadline_}, rules, leaders_errors));
-    controllers_.back()->Attach(network.Make(controller, controllers_.back().get()));
+    coordinators_.back()->Attach(network.Make(coordinator, coordinators_.back().get()));
     std::vector<std::string> to(leader + 1);
-    to.back() = controller;
+    to.back() = coordinator;
     for (const uint32_t rank : members) {
       EXPECT_TRUE(workers_[rank]->Connect(to, {0}).ok());
     }
-    EXPECT_TRUE(controllers_.back()->Connect(addresses, {0}).ok());
+    EXPECT_TRUE(coordinators_.back()->Connect(addresses, {0}).ok());
   }
 
   std::vector<std::atomic<bool>> held_;
@@ -228,11 +228,11 @@ class Job {
   const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>(size_);
   std::vector<std::unique_ptr<Allreduce>> allreduces_;
   std::vector<std::shared_ptr<RnaWorker>> workers_;
-  std::vector<std::unique_ptr<RnaController>> controllers_;
+  std::vector<std::unique_ptr<RnaCoordinator>> coordinators_;
 };
 
-inline RnaController::Rules Rules(uint32_t choices, uint32_t quorum = 1, uint64_t seed = 0) {
-  RnaController::Rules rules;
+inline RnaCoordinator::Rules Rules(uint32_t choices, uint32_t quorum = 1, uint64_t seed = 0) {
+  RnaCoordinator::Rules rules;
   rules.choices = choices;
   rules.quorum = quorum;
   rules.seed = seed;

@@ -72,11 +72,11 @@ class Replay {
  private:
   void Begin(std::istringstream* words) {
     uint32_t size = 0;
-    RnaController::Rules rules;
+    RnaCoordinator::Rules rules;
     uint64_t staleness = 0;
     *words >> size >> rules.choices >> rules.quorum >> rules.seed >> staleness >> elements_;
     job_.emplace(size, rules, staleness, kDeadline, Groups{}, 0, elements_);
-    // The controller probes in a tick of its own; before that nothing is under way either.
+    // The coordinator probes in a tick of its own; before that nothing is under way either.
     const size_t probes = std::min(size, std::max(rules.choices, rules.quorum));
     WaitUntil([this, probes] { return job_->network.Sent(MessageKind::kProbe) >= probes; });
     Settle();

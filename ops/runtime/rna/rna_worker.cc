@@ -23,10 +23,10 @@ constexpr milliseconds kPatience{2'000};  // with flows that may know more
 
 }  // namespace
 
-RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t controller,
+RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t coordinator,
                      std::shared_ptr<RoundReducer> reducer,
                      std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
-    : LedWorker(options, controller, std::move(errors)),
+    : CoordinatedWorker(options, coordinator, std::move(errors)),
       rules_(rules),
       reducer_(std::move(reducer)),
       global_(std::move(global)),
@@ -104,19 +104,19 @@ Status RnaWorker::Answer(MessageKind kind, uint64_t round, uint8_t flags) {
   answer.header.kind = kind;
   answer.header.round = round;
   answer.header.flags = flags;
-  return Send(controller(), {}, std::move(answer));
+  return Send(coordinator(), {}, std::move(answer));
 }
 
 Status RnaWorker::Handle(Message message) {
   const Header& header = message.header;
-  if (header.sender != controller()) {
+  if (header.sender != coordinator()) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
-                                " is not the controller of rounds");
+                                " is not the coordinator of rounds");
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (header.kind != MessageKind::kAdopt && header.round != started_) {
-      return InternalError("the controller is in round " + std::to_string(header.round) +
+      return InternalError("the coordinator is in round " + std::to_string(header.round) +
                            ", this rank in round " + std::to_string(started_));
     }
     switch (header.kind) {

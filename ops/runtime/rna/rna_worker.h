@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/runtime/coordination/led_worker.h"
+#include "ops/runtime/coordination/coordinated_worker.h"
 #include "ops/runtime/observe/timeline.h"
 #include "ops/runtime/parameters/global_parameters.h"
 #include "ops/runtime/rna/rna_contributions.h"
@@ -43,8 +43,10 @@ class RoundReducer {
 //
 // Thread safety: every method may be called from any thread; callbacks run in one of the worker's
 // threads or in the caller's, without a lock, and must not block.
-class RnaWorker : public LedWorker, public std::enable_shared_from_this<RnaWorker> {
+class RnaWorker : public CoordinatedWorker, public std::enable_shared_from_this<RnaWorker> {
  public:
+  static constexpr const char* kSystem = "rna";
+
   struct Rules {
     ElementType type = ElementType::kFloat32;
     size_t elements = 0;     // of all gradients together
@@ -90,7 +92,7 @@ class RnaWorker : public LedWorker, public std::enable_shared_from_this<RnaWorke
 
   // `global`: what groups exchange parameters through; null if there are none. The worker must be
   // owned by a shared_ptr then.
-  RnaWorker(const Options& options, const Rules& rules, uint32_t controller,
+  RnaWorker(const Options& options, const Rules& rules, uint32_t coordinator,
             std::shared_ptr<RoundReducer> reducer, std::shared_ptr<GlobalParameters> global,
             std::shared_ptr<ErrorLatch> errors);
   ~RnaWorker() override;
@@ -134,10 +136,7 @@ class RnaWorker : public LedWorker, public std::enable_shared_from_this<RnaWorke
   void Drain(Callback callback);
 
   // Ends the threads; not from one of them.
-  void Shutdown();
-
-  // Fails what waits, and every later call, of this process alone.
-  void Cancel(const Status& status) { Park(status); }
+  void Shutdown() override;
 
   Counters counters() const;
   void CountCopying(std::chrono::nanoseconds took);

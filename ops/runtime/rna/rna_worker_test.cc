@@ -15,11 +15,11 @@ using std::chrono::milliseconds;
 using testing::Each;
 using testing::HasSubstr;
 
-// A controller that starts rounds when the test says so.
-class ScriptedController : public Endpoint {
+// A coordinator that starts rounds when the test says so.
+class ScriptedCoordinator : public Endpoint {
  public:
   using Endpoint::Endpoint;
-  ~ScriptedController() override { Stop(); }
+  ~ScriptedCoordinator() override { Stop(); }
 
   void Go() {
     Message go;
@@ -67,11 +67,11 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
                                                   nullptr, std::make_shared<ErrorLatch>()));
     workers[rank]->Attach(network.Make(addresses[rank], workers[rank].get()));
   }
-  ScriptedController controller({0, 2, kDeadline}, std::make_shared<ErrorLatch>());
-  controller.Attach(network.Make("controller", &controller));
-  ASSERT_TRUE(controller.Connect(addresses, {0}).ok());
+  ScriptedCoordinator coordinator({0, 2, kDeadline}, std::make_shared<ErrorLatch>());
+  coordinator.Attach(network.Make("coordinator", &coordinator));
+  ASSERT_TRUE(coordinator.Connect(addresses, {0}).ok());
   for (auto& worker : workers) {
-    ASSERT_TRUE(worker->Connect({"controller"}, {0}).ok());
+    ASSERT_TRUE(worker->Connect({"coordinator"}, {0}).ok());
   }
   std::vector<Replica> replicas(2);
   const auto step = [&](uint32_t rank, double rate) {
@@ -95,7 +95,7 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
   // x_1 = 64 - 1/4 * 64: a null gradient lowers the rate, and not the mean.
   const Expected first = {1.0, 0.5, 0.25, 64.0f, 48.0f};
   step(0, 0.5);
-  controller.Go();
+  coordinator.Go();
   apply(0, first);
 
   // x_2 = 48 - 3/8 * (48 + g') / 2 with w1's g' = (1 * 192 + 2 * 144) / 3 = 160, at its later rate.
@@ -104,7 +104,7 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
   apply(1, first);
   step(1, 0.25);  // of x_1
   step(0, 0.5);   // of x_1
-  controller.Go();
+  coordinator.Go();
   apply(0, second);
   apply(1, second);
 
@@ -112,7 +112,7 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
   const Expected third = {2.0, 0.25, 0.25, 36.0f, 4.5f};
   step(1, 0.25);
   step(0, 0.25);
-  controller.Go();
+  coordinator.Go();
   apply(0, third);
   apply(1, third);
   EXPECT_EQ(workers[1]->counters().contributed, 2u);

@@ -23,7 +23,7 @@ void RnaWorker::ShowRound(const Round& round, const Contribution& mine,
                    {"gradients", 0},
                    {"contributors", contributors},
                    {"initiator", round.initiator},
-                   {"group", controller()},
+                   {"group", coordinator()},
                    {"run", rules_.run}},
                   rules_.row);
     return;
@@ -35,7 +35,7 @@ void RnaWorker::ShowRound(const Round& round, const Contribution& mine,
                  {"staleness", static_cast<int64_t>(mine.staleness)},
                  {"contributors", contributors},
                  {"initiator", round.initiator},
-                 {"group", controller()},
+                 {"group", coordinator()},
                  {"run", rules_.run}},
                 rules_.row);
 }
@@ -43,7 +43,7 @@ void RnaWorker::ShowRound(const Round& round, const Contribution& mine,
 void RnaWorker::ShowExchange(uint64_t round, Clock::time_point begin) const {
   if (rules_.timeline->on()) {
     rules_.timeline->Span(Timeline::Track::kRounds, "exchange after round " + std::to_string(round),
-                          begin, Clock::now(), {{"group", controller()}, {"run", rules_.run}},
+                          begin, Clock::now(), {{"group", coordinator()}, {"run", rules_.run}},
                           rules_.row);
   }
 }

@@ -33,11 +33,11 @@ Status RnaWorker::Tick(Clock::time_point now) {
     TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  // Rounds that have started end without the controller, which may have seen the last one.
+  // Rounds that have started end without the coordinator, which may have seen the last one.
   const bool awaits = !awaiting_.empty() && Finished() == 0 && started_ == ended_;
   const bool waits = (draining_ && !last_) || awaits || exchange_.locked();
   if (waits || !contributions_.empty()) {
-    TREPAK_RETURN_IF_ERROR(CheckThatControllerIsHere());
+    TREPAK_RETURN_IF_ERROR(CheckThatCoordinatorIsHere());
   }
   const bool drains_late = draining_ && now - drains_since_ >= patience();
   const bool awaits_long = !awaiting_.empty() && now - awaiting_since_ >= patience();

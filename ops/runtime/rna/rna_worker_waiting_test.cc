@@ -51,7 +51,7 @@ TEST(RnaWorkerWaitingTest, WhoEndsFirstLeavesOthersTheirLastRound) {
   ASSERT_TRUE(IsReady(first));
   EXPECT_TRUE(first.get().ok());
   job.Leave(0, 0);
-  EXPECT_FALSE(IsReady(last, milliseconds(500)));  // it has time to miss the controller
+  EXPECT_FALSE(IsReady(last, milliseconds(500)));  // it has time to miss the coordinator
   job.Hold(1, false);
   ASSERT_TRUE(IsReady(last));
   const Status status = last.get();

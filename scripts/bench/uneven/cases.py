@@ -14,7 +14,7 @@ Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Uneven:
+class RankTimes:
     """How long a rank's steps take, in ms: a computation, and what comes on top.
 
     Attributes:
@@ -109,7 +109,7 @@ class Case:
 
     name: str
     task: str
-    ranks: Sequence[Uneven]
+    ranks: Sequence[RankTimes]
     exchange_ms: float
     parameters: int
     rate: float

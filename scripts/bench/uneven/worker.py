@@ -16,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trepak.horovod_ext import flows, step_probe
+from trepak.horovod_ext import sessions, step_probe
 from trepak.ops.step_probe import take_step_times
-from trepak.scripts.bench.uneven.cases import Case, Uneven
+from trepak.scripts.bench.uneven.cases import Case, RankTimes
 from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, computed
 from trepak.scripts.bench.uneven.dealt import Slowed, deal
 from trepak.scripts.bench.uneven.tasks import Task, task
@@ -193,7 +193,7 @@ class Training:
         session = self.optimizer._trepak.step.session
         hvd.barrier()  # nobody still needs this rank's
         if session is not None:
-            flows.end_stream(session)
+            sessions.close_session(session)
 
 
 # What kept trainings call some of the statistics.
@@ -237,7 +237,7 @@ def main() -> None:
     options = parser.parse_args()
     spec = json.loads(options.spec.read_text())
     given = spec["case"]
-    case = Case(**{**given, "ranks": [Uneven(**one) for one in given["ranks"]]})
+    case = Case(**{**given, "ranks": [RankTimes(**one) for one in given["ranks"]]})
     hvd.init(process_sets=[hvd.ProcessSet(list(group)) for group in case.groups])
     worker = Worker(case)
     runs: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-#include "ops/runtime/observe/unevenness.h"
+#include "ops/runtime/observe/injection.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 namespace trepak {
 namespace {
 
-UnevennessOptions With(DelayRule rule, int rank = 0, int size = 4, uint64_t seed = 1) {
-  UnevennessOptions options;
+InjectionOptions With(DelayRule rule, int rank = 0, int size = 4, uint64_t seed = 1) {
+  InjectionOptions options;
   options.delays = {rule};
   options.rank = rank;
   options.size = size;
@@ -18,7 +18,7 @@ UnevennessOptions With(DelayRule rule, int rank = 0, int size = 4, uint64_t seed
 }
 
 TEST(DelaySecondsTest, UniformFillsItsRange) {
-  const UnevennessOptions options = With({DelayRule::Kind::kUniform, 0.05, 0.10, 0});
+  const InjectionOptions options = With({DelayRule::Kind::kUniform, 0.05, 0.10, 0});
   double sum = 0, squares = 0;
   constexpr int kSteps = 20000;
   for (int step = 0; step < kSteps; ++step) {
@@ -68,37 +68,37 @@ TEST(DelaySecondsTest, SeedDecidesAndRanksDiffer) {
 }
 
 TEST(DelaySecondsTest, RulesAddUp) {
-  UnevennessOptions options = With({DelayRule::Kind::kRoundRobin, 0, 2.0, 0});
+  InjectionOptions options = With({DelayRule::Kind::kRoundRobin, 0, 2.0, 0});
   options.delays.push_back({DelayRule::Kind::kProbability, 0, 1.0, 1.0});
   EXPECT_EQ(DelaySeconds(options, 0), 3.0);
   EXPECT_EQ(DelaySeconds(options, 1), 1.0);
 }
 
-TEST(UnevennessTest, DelayIsTakenOncePerStep) {
-  Unevenness unevenness;
-  EXPECT_EQ(unevenness.slow(), 1.0);
-  EXPECT_EQ(unevenness.TakeDelay(), Unevenness::Duration::zero());
-  UnevennessOptions options = With({DelayRule::Kind::kProbability, 0, 0.5, 1.0});
+TEST(InjectionTest, DelayIsTakenOncePerStep) {
+  Injection injection;
+  EXPECT_EQ(injection.slow(), 1.0);
+  EXPECT_EQ(injection.TakeDelay(), Injection::Duration::zero());
+  InjectionOptions options = With({DelayRule::Kind::kProbability, 0, 0.5, 1.0});
   options.slow = 1.5;
-  unevenness.Configure(options);
-  EXPECT_EQ(unevenness.slow(), 1.5);
+  injection.Configure(options);
+  EXPECT_EQ(injection.slow(), 1.5);
   for (int step = 0; step < 3; ++step) {
-    EXPECT_EQ(unevenness.step(), step);
-    EXPECT_EQ(unevenness.TakeDelay(), std::chrono::milliseconds(500));
-    EXPECT_EQ(unevenness.TakeDelay(), Unevenness::Duration::zero());
-    unevenness.EndStep();
+    EXPECT_EQ(injection.step(), step);
+    EXPECT_EQ(injection.TakeDelay(), std::chrono::milliseconds(500));
+    EXPECT_EQ(injection.TakeDelay(), Injection::Duration::zero());
+    injection.EndStep();
   }
 }
 
-TEST(UnevennessDeathTest, KillsItselfAtTheEndOfTheStep) {
+TEST(InjectionDeathTest, KillsItselfAtTheEndOfTheStep) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  Unevenness unevenness;
-  UnevennessOptions options;
+  Injection injection;
+  InjectionOptions options;
   options.kill_step = 2;
-  unevenness.Configure(options);
-  unevenness.EndStep();
-  unevenness.EndStep();
-  EXPECT_EXIT(unevenness.EndStep(), testing::KilledBySignal(SIGKILL), "");
+  injection.Configure(options);
+  injection.EndStep();
+  injection.EndStep();
+  EXPECT_EXIT(injection.EndStep(), testing::KilledBySignal(SIGKILL), "");
 }
 
 }  // namespace

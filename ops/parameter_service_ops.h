@@ -1,13 +1,13 @@
-// What the ops of the native engine share.
+// What ops share: how errors become TensorFlow's, and the client of the parameter servers.
 
-#ifndef TREPAK_OPS_ENGINE_OPS_H_
-#define TREPAK_OPS_ENGINE_OPS_H_
+#ifndef TREPAK_OPS_PARAMETER_SERVICE_OPS_H_
+#define TREPAK_OPS_PARAMETER_SERVICE_OPS_H_
 
 #include <memory>
 #include <string>
 
 #include "ops/runtime/net/status.h"
-#include "ops/runtime/parameters/engine.h"
+#include "ops/runtime/parameters/parameter_service.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {
@@ -30,15 +30,16 @@ inline absl::Status ToFlowError(const Status& status) {
 
 // This process's client of the parameter servers; null, with `status`, if they don't run.
 inline std::shared_ptr<ParameterClient> FindClient(Status* status) {
-  std::shared_ptr<ParameterClient> client = Engine::Global().client();
-  *status = client == nullptr ? NotFoundError(
-                                    "the native engine does not run: Horovod was shut down, or "
-                                    "an elastic job has no TensorFlowKerasState with its "
-                                    "optimizer")
-                              : OkStatus();
+  std::shared_ptr<ParameterClient> client = ParameterService::Global().client();
+  *status = client == nullptr
+                ? NotFoundError(
+                      "the job's parameter servers do not run: Horovod was shut down, or "
+                      "an elastic job has no TensorFlowKerasState with its "
+                      "optimizer")
+                : OkStatus();
   return client;
 }
 
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_ENGINE_OPS_H_
+#endif  // TREPAK_OPS_PARAMETER_SERVICE_OPS_H_

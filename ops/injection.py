@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trepak.ops.loader import load
 
-__all__ = ["Delay", "configure_unevenness", "parse_delay", "parse_duration", "parse_slow"]
+__all__ = ["Delay", "configure_injection", "parse_delay", "parse_duration", "parse_slow"]
 
 _KINDS = ("uniform", "round-robin", "probability")  # in the order of DelayRule::Kind
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -90,7 +90,7 @@ def parse_slow(text: str) -> float:
     return factor
 
 
-def configure_unevenness(
+def configure_injection(
     slow: float = 1.0,
     delays: Sequence[Delay] = (),
     seed: int = 0,
@@ -115,7 +115,7 @@ def configure_unevenness(
 
     numbers = [[d.low, d.high, d.probability] for d in delays]
     with tf.init_scope():
-        load().trepak_configure_unevenness(
+        load().trepak_configure_injection(
             tf.constant([_KINDS.index(d.kind) for d in delays], tf.int32),
             tf.reshape(tf.constant(numbers, tf.float64), [-1, 3]),
             slow=slow,

@@ -1,9 +1,9 @@
-// TrepakConfigureUnevenness: says what shall make this process slower than others.
+// TrepakConfigureInjection: says what shall make this process slower than others.
 
 #include <cstdint>
 #include <utility>
 
-#include "ops/runtime/observe/unevenness.h"
+#include "ops/runtime/observe/injection.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -11,7 +11,7 @@
 namespace trepak {
 namespace {
 
-REGISTER_OP("TrepakConfigureUnevenness")
+REGISTER_OP("TrepakConfigureInjection")
     .Input("kinds: int32")
     .Input("numbers: float64")
     .Attr("slow: float")
@@ -30,9 +30,9 @@ slow: computing takes this many times as long.
 kill_step: the step at whose end the process gets SIGKILL; -1 for none.
 )doc");
 
-class ConfigureUnevennessOp : public tensorflow::OpKernel {
+class ConfigureInjectionOp : public tensorflow::OpKernel {
  public:
-  explicit ConfigureUnevennessOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+  explicit ConfigureInjectionOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     float slow = 1;
     int64_t seed = 0;
     OP_REQUIRES_OK(context, context->GetAttr("slow", &slow));
@@ -47,20 +47,20 @@ class ConfigureUnevennessOp : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext* context) override {
     const auto kinds = context->input(0).vec<int32_t>();
     const auto numbers = context->input(1).matrix<double>();
-    UnevennessOptions options = options_;
+    InjectionOptions options = options_;
     for (int64_t i = 0; i < kinds.size(); ++i) {
       options.delays.push_back(
           {static_cast<DelayRule::Kind>(kinds(i)), numbers(i, 0), numbers(i, 1), numbers(i, 2)});
     }
-    Unevenness::Global().Configure(std::move(options));
+    Injection::Global().Configure(std::move(options));
   }
 
  private:
-  UnevennessOptions options_;
+  InjectionOptions options_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("TrepakConfigureUnevenness").Device(tensorflow::DEVICE_CPU),
-                        ConfigureUnevennessOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakConfigureInjection").Device(tensorflow::DEVICE_CPU),
+                        ConfigureInjectionOp);
 
 }  // namespace
 }  // namespace trepak

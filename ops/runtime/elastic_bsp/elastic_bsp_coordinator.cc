@@ -1,4 +1,4 @@
-#include "ops/runtime/elastic_bsp/elastic_bsp_controller.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_coordinator.h"
 
 #include <array>
 #include <cmath>
@@ -15,21 +15,21 @@ double Seconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-double ElasticBspController::Now() const { return Seconds(Clock::now() - began_at_); }
+double ElasticBspCoordinator::Now() const { return Seconds(Clock::now() - began_at_); }
 
-ElasticBspScheduler::Counters ElasticBspController::counters() const {
+ElasticBspScheduler::Counters ElasticBspCoordinator::counters() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return scheduler_.counters();
 }
 
-std::vector<ElasticBspScheduler::Step> ElasticBspController::recorded() const {
+std::vector<ElasticBspScheduler::Step> ElasticBspCoordinator::recorded() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return scheduler_.recorded();
 }
 
-Status ElasticBspController::Begin() { return Carry(scheduler_.Begin(Now())); }
+Status ElasticBspCoordinator::Begin() { return Carry(scheduler_.Begin(Now())); }
 
-Status ElasticBspController::Handle(Message message) {
+Status ElasticBspCoordinator::Handle(Message message) {
   std::lock_guard<std::mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   const Header& header = message.header;
@@ -48,12 +48,12 @@ Status ElasticBspController::Handle(Message message) {
     case MessageKind::kDrain:
       return OnDrain(header);
     default:
-      return InvalidArgumentError("the controller of ranks' steps got a message of kind " +
+      return InvalidArgumentError("the coordinator of ranks' steps got a message of kind " +
                                   std::to_string(static_cast<int>(header.kind)));
   }
 }
 
-Status ElasticBspController::OnStepped(const Header& header, const Payload& payload) {
+Status ElasticBspCoordinator::OnStepped(const Header& header, const Payload& payload) {
   std::array<double, 2> seconds{};  // of communication, and held up
   if (payload.size() != sizeof(seconds) || !scheduler_.is_at_step(header.sender)) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
@@ -67,7 +67,7 @@ Status ElasticBspController::OnStepped(const Header& header, const Payload& payl
   return Carry(scheduler_.End(header.sender, Now(), seconds[0], seconds[1]));
 }
 
-void ElasticBspController::OnFetched(uint32_t rank) {
+void ElasticBspCoordinator::OnFetched(uint32_t rank) {
   if (fetching_.erase(rank) != 0 && fetching_.empty()) {
     Message open;
     open.header.kind = MessageKind::kOpen;
@@ -77,7 +77,7 @@ void ElasticBspController::OnFetched(uint32_t rank) {
   }
 }
 
-Status ElasticBspController::OnDrain(const Header& header) {
+Status ElasticBspCoordinator::OnDrain(const Header& header) {
   TREPAK_RETURN_IF_ERROR(AddDraining(header.sender));
   TREPAK_RETURN_IF_ERROR(Carry(scheduler_.Pause(header.sender, Now())));
   if (!all_drain()) {
@@ -90,7 +90,7 @@ Status ElasticBspController::OnDrain(const Header& header) {
   return Carry(scheduler_.Begin(Now()));
 }
 
-Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
+Status ElasticBspCoordinator::Carry(const ElasticBspScheduler::Orders& orders) {
   for (const uint32_t rank : orders.taken_out) {
     std::fprintf(stderr,
                  "trepak: rank %u does not answer, or waits for one that does not; others go on "
@@ -111,8 +111,8 @@ Status ElasticBspController::Carry(const ElasticBspScheduler::Orders& orders) {
   return Tell(orders.grants, orders.barrier);
 }
 
-Status ElasticBspController::Tell(const std::vector<ElasticBspScheduler::Grant>& grants,
-                                  bool at_barrier) {
+Status ElasticBspCoordinator::Tell(const std::vector<ElasticBspScheduler::Grant>& grants,
+                                   bool at_barrier) {
   for (const ElasticBspScheduler::Grant& grant : grants) {
     Message message;
     message.header.kind = MessageKind::kGrant;
@@ -125,7 +125,7 @@ Status ElasticBspController::Tell(const std::vector<ElasticBspScheduler::Grant>&
   return OkStatus();
 }
 
-Status ElasticBspController::Tick(Clock::time_point now) {
+Status ElasticBspCoordinator::Tick(Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   const double seconds = Now();
@@ -141,7 +141,7 @@ Status ElasticBspController::Tick(Clock::time_point now) {
   return CheckDraining(now);
 }
 
-Status ElasticBspController::CheckFetching(double now) {
+Status ElasticBspCoordinator::CheckFetching(double now) {
   const double waited = now - fetching_since_;
   const std::set<uint32_t> fetching = fetching_;
   for (const uint32_t rank : fetching) {
@@ -156,7 +156,7 @@ Status ElasticBspController::CheckFetching(double now) {
   return OkStatus();
 }
 
-Status ElasticBspController::CheckWaiting(double now) const {
+Status ElasticBspCoordinator::CheckWaiting(double now) const {
   const std::vector<uint32_t> awaited = scheduler_.Awaited(now, Seconds(options().deadline));
   return awaited.empty() ? OkStatus() : WaitedTooLong(awaited, "end a step, which others wait for");
 }

@@ -3,8 +3,8 @@
 // The delays are those of the straggler scenarios that RNA (thesis, section 5.5) and Fela (section
 // V-C) are measured in.
 
-#ifndef TREPAK_OPS_RUNTIME_OBSERVE_UNEVENNESS_H_
-#define TREPAK_OPS_RUNTIME_OBSERVE_UNEVENNESS_H_
+#ifndef TREPAK_OPS_RUNTIME_OBSERVE_INJECTION_H_
+#define TREPAK_OPS_RUNTIME_OBSERVE_INJECTION_H_
 
 #include <chrono>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct DelayRule {
   double probability = 0;
 };
 
-struct UnevennessOptions {
+struct InjectionOptions {
   double slow = 1;  // computing takes this many times as long
   std::vector<DelayRule> delays;
   uint64_t seed = 0;
@@ -36,20 +36,20 @@ struct UnevennessOptions {
 
 // Returns by how many seconds a step is delayed, all rules together. A function of its arguments
 // alone: a seed gives every run the same delays, in whatever order they are asked for.
-double DelaySeconds(const UnevennessOptions& options, int64_t step);
+double DelaySeconds(const InjectionOptions& options, int64_t step);
 
 // Keeps count of this process's steps, and of what still delays the current one.
 // Thread safety: every method may be called from any thread.
-class Unevenness {
+class Injection {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  Unevenness() = default;
-  Unevenness(const Unevenness&) = delete;
-  Unevenness& operator=(const Unevenness&) = delete;
+  Injection() = default;
+  Injection(const Injection&) = delete;
+  Injection& operator=(const Injection&) = delete;
 
   // Begins anew, at step 0.
-  void Configure(UnevennessOptions options);
+  void Configure(InjectionOptions options);
 
   double slow() const;
 
@@ -62,16 +62,16 @@ class Unevenness {
   int64_t step() const;
 
   // That of this process.
-  static Unevenness& Global();
+  static Injection& Global();
 
  private:
   mutable std::mutex mutex_;
   // All guarded by mutex_.
-  UnevennessOptions options_;
+  InjectionOptions options_;
   int64_t step_ = 0;
   bool delay_taken_ = false;
 };
 
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_RUNTIME_OBSERVE_UNEVENNESS_H_
+#endif  // TREPAK_OPS_RUNTIME_OBSERVE_INJECTION_H_

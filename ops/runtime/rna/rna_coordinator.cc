@@ -1,4 +1,4 @@
-#include "ops/runtime/rna/rna_controller.h"
+#include "ops/runtime/rna/rna_coordinator.h"
 
 #include <algorithm>
 
@@ -14,14 +14,14 @@ Message OfRound(MessageKind kind, uint64_t round) {
 
 }  // namespace
 
-Status RnaController::Handle(Message message) {
+Status RnaCoordinator::Handle(Message message) {
   TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   const Header& header = message.header;
   const bool is_member =
       std::find(members().begin(), members().end(), header.sender) != members().end();
   if (!is_member || header.round > round_) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) + " answers in round " +
-                                std::to_string(header.round) + ", the controller is in round " +
+                                std::to_string(header.round) + ", the coordinator is in round " +
                                 std::to_string(round_) + (is_member ? "" : " of others"));
   }
   switch (header.kind) {
@@ -32,12 +32,12 @@ Status RnaController::Handle(Message message) {
     case MessageKind::kExchanged:
       return OnExchanged(header);
     default:
-      return InvalidArgumentError("the controller of rounds got a message of kind " +
+      return InvalidArgumentError("the coordinator of rounds got a message of kind " +
                                   std::to_string(static_cast<int>(header.kind)));
   }
 }
 
-Status RnaController::OnReady(const Header& header) {
+Status RnaCoordinator::OnReady(const Header& header) {
   // Otherwise the probe has expired: its round has started.
   if (header.round == round_ && probed_.erase(header.sender) != 0) {
     answered_.insert(header.sender);
@@ -45,7 +45,7 @@ Status RnaController::OnReady(const Header& header) {
   return Proceed(header.sender);
 }
 
-Status RnaController::OnExchanged(const Header& header) {
+Status RnaCoordinator::OnExchanged(const Header& header) {
   if (header.round >= round_) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) +
                                 " exchanged parameters after round " +
@@ -55,7 +55,7 @@ Status RnaController::OnExchanged(const Header& header) {
   return OkStatus();
 }
 
-Status RnaController::OnDrain(const Header& header) {
+Status RnaCoordinator::OnDrain(const Header& header) {
   TREPAK_RETURN_IF_ERROR(AddDraining(header.sender));
   // What it had when it had not yet heard of a round's start went into that round.
   if ((header.flags & kHasGradients) != 0 && header.round == round_) {
@@ -67,13 +67,13 @@ Status RnaController::OnDrain(const Header& header) {
   return Proceed(answered_.empty() ? header.sender : *answered_.begin());
 }
 
-Status RnaController::BeginRound() {
+Status RnaCoordinator::BeginRound() {
   probed_.clear();
   answered_.clear();
   return Probe();
 }
 
-Status RnaController::Probe() {
+Status RnaCoordinator::Probe() {
   const size_t wanted = std::max(rules_.choices, rules_.quorum);
   std::vector<uint32_t> idle = Idle();
   while (probed_.size() + answered_.size() < wanted && !idle.empty()) {
@@ -87,7 +87,7 @@ Status RnaController::Probe() {
   return OkStatus();
 }
 
-std::vector<uint32_t> RnaController::Idle() const {
+std::vector<uint32_t> RnaCoordinator::Idle() const {
   std::vector<uint32_t> idle;
   for (const uint32_t rank : members()) {
     if (probed_.count(rank) + answered_.count(rank) == 0 && !drains(rank) && !HasLeft(rank)) {
@@ -97,7 +97,7 @@ std::vector<uint32_t> RnaController::Idle() const {
   return idle;
 }
 
-Status RnaController::Proceed(uint32_t latest) {
+Status RnaCoordinator::Proceed(uint32_t latest) {
   if (all_drain()) {
     return EndPhase();
   }
@@ -106,7 +106,7 @@ Status RnaController::Proceed(uint32_t latest) {
   return enough && !answered_.empty() ? Start(latest) : OkStatus();
 }
 
-Status RnaController::Start(uint32_t initiator) {
+Status RnaCoordinator::Start(uint32_t initiator) {
   TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   with_gradients_.clear();
   Message go = OfRound(MessageKind::kGo, round_);
@@ -116,7 +116,7 @@ Status RnaController::Start(uint32_t initiator) {
   return BeginRound();
 }
 
-Status RnaController::EndPhase() {
+Status RnaCoordinator::EndPhase() {
   if (!with_gradients_.empty()) {
     TREPAK_RETURN_IF_ERROR(Start(*with_gradients_.begin()));
   }
@@ -125,7 +125,7 @@ Status RnaController::EndPhase() {
   return BeginRound();
 }
 
-Status RnaController::Tick(Clock::time_point now) {
+Status RnaCoordinator::Tick(Clock::time_point now) {
   TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   TREPAK_RETURN_IF_ERROR(CheckDraining(now));
   if (!answered_.empty()) {

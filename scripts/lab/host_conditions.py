@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from trepak.ops.unevenness import parse_delay, parse_slow
+from trepak.ops.injection import parse_delay, parse_slow
 from trepak.scripts.errors import InputError
 from trepak.scripts.lab.topology import Lab, parse_rate
 
@@ -20,13 +20,13 @@ VARIABLES = ("TREPAK_SEED", "TREPAK_SLOW", "TREPAK_DELAY", "TREPAK_KILL")
 
 
 @dataclass(frozen=True)
-class Uneven:
+class HostConditions:
     """How a job's hosts differ.
 
     Attributes:
         links: by host, its link's rate in bits per second.
         slow: by host, the factor by which its ranks compute longer.
-        delays: by host, the delays of its ranks' steps, in the form `ops.unevenness` reads.
+        delays: by host, the delays of its ranks' steps, in the form `ops.injection` reads.
         kill: by host, the step at whose end its ranks are killed.
         seed: of the delays.
     """
@@ -52,7 +52,7 @@ class Uneven:
         return found
 
 
-def read(lab: Lab, options: argparse.Namespace) -> Uneven:
+def read(lab: Lab, options: argparse.Namespace) -> HostConditions:
     """Reads the options of `trepak lab run`.
 
     Raises:
@@ -76,7 +76,7 @@ def read(lab: Lab, options: argparse.Namespace) -> Uneven:
         if word != "step" or not re.fullmatch(r"[0-9]{1,18}", step):
             raise InputError(f"--kill {text}: write it like w1@step:30.")
         kill[host] = int(step)
-    return Uneven(links, slow, delays, kill, options.seed)
+    return HostConditions(links, slow, delays, kill, options.seed)
 
 
 def _by_host(lab: Lab, option: str, texts: list[str], parse: Callable[[str], _T]) -> dict[str, _T]:
@@ -97,12 +97,12 @@ def _parsed(option: str, text: str, parse: Callable[[str], _T]) -> _T:
         raise InputError(f"{option}: {error}") from error
 
 
-def to_json(uneven: Uneven) -> dict[str, Any]:
+def to_json(conditions: HostConditions) -> dict[str, Any]:
     """Returns it for a report."""
     return {
-        "links_bits_per_second": uneven.links,
-        "slow": uneven.slow,
-        "delays": uneven.delays,
-        "kill_at_step": uneven.kill,
-        "seed": uneven.seed,
+        "links_bits_per_second": conditions.links,
+        "slow": conditions.slow,
+        "delays": conditions.delays,
+        "kill_at_step": conditions.kill,
+        "seed": conditions.seed,
     }

@@ -1,4 +1,4 @@
-#include "ops/runtime/observe/unevenness.h"
+#include "ops/runtime/observe/injection.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ double DrawUniform(uint64_t seed, int rank, int64_t step, size_t rule) {
 
 }  // namespace
 
-double DelaySeconds(const UnevennessOptions& options, int64_t step) {
+double DelaySeconds(const InjectionOptions& options, int64_t step) {
   double seconds = 0;
   for (size_t i = 0; i < options.delays.size(); ++i) {
     const DelayRule& rule = options.delays[i];
@@ -47,19 +47,19 @@ double DelaySeconds(const UnevennessOptions& options, int64_t step) {
   return seconds;
 }
 
-void Unevenness::Configure(UnevennessOptions options) {
+void Injection::Configure(InjectionOptions options) {
   std::lock_guard<std::mutex> lock(mutex_);
   options_ = std::move(options);
   step_ = 0;
   delay_taken_ = false;
 }
 
-double Unevenness::slow() const {
+double Injection::slow() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return options_.slow;
 }
 
-Unevenness::Duration Unevenness::TakeDelay() {
+Injection::Duration Injection::TakeDelay() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (delay_taken_) {
     return Duration::zero();
@@ -69,7 +69,7 @@ Unevenness::Duration Unevenness::TakeDelay() {
   return std::chrono::duration_cast<Duration>(delay);
 }
 
-void Unevenness::EndStep() {
+void Injection::EndStep() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (step_ == options_.kill_step) {
     kill(getpid(), SIGKILL);
@@ -78,14 +78,14 @@ void Unevenness::EndStep() {
   delay_taken_ = false;
 }
 
-int64_t Unevenness::step() const {
+int64_t Injection::step() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return step_;
 }
 
-Unevenness& Unevenness::Global() {
-  static Unevenness* const unevenness = new Unevenness;
-  return *unevenness;
+Injection& Injection::Global() {
+  static Injection* const injection = new Injection;
+  return *injection;
 }
 
 }  // namespace trepak

@@ -1,8 +1,8 @@
 // Tells workers how far they may go: runs the scheduler of ElasticBSP, SSP or ASP on the first
 // rank.
 
-#ifndef TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_CONTROLLER_H_
-#define TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_CONTROLLER_H_
+#ifndef TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_COORDINATOR_H_
+#define TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_COORDINATOR_H_
 
 #include <cstdint>
 #include <memory>
@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "ops/runtime/coordination/led_controller.h"
+#include "ops/runtime/coordination/coordinator.h"
 #include "ops/runtime/elastic_bsp/elastic_bsp_scheduler.h"
 
 namespace trepak {
@@ -27,14 +27,14 @@ namespace trepak {
 // on: a superstep may be longer than the deadline, a step of it may not.
 //
 // Thread safety: as Endpoint says.
-class ElasticBspController : public LedController {
+class ElasticBspCoordinator : public Coordinator {
  public:
-  ElasticBspController(const Options& options, const ElasticBspScheduler::Rules& rules,
-                       std::shared_ptr<ErrorLatch> errors)
-      : LedController(options, "the controller of ranks' steps", All(rules.workers),
-                      std::move(errors)),
+  ElasticBspCoordinator(const Options& options, const ElasticBspScheduler::Rules& rules,
+                        std::shared_ptr<ErrorLatch> errors)
+      : Coordinator(options, "the coordinator of ranks' steps", All(rules.workers),
+                    std::move(errors)),
         scheduler_(rules) {}
-  ~ElasticBspController() override { Stop(); }
+  ~ElasticBspCoordinator() override { Stop(); }
 
   // What the scheduler has counted, and recorded. From any thread.
   ElasticBspScheduler::Counters counters() const;
@@ -78,4 +78,4 @@ class ElasticBspController : public LedController {
 
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_CONTROLLER_H_
+#endif  // TREPAK_OPS_RUNTIME_ELASTIC_BSP_ELASTIC_BSP_COORDINATOR_H_

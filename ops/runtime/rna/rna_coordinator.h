@@ -1,7 +1,7 @@
 // Decides when a round of RNA starts (thesis, sections 5.1.1 and 5.1.2); its first member runs it.
 
-#ifndef TREPAK_OPS_RUNTIME_RNA_RNA_CONTROLLER_H_
-#define TREPAK_OPS_RUNTIME_RNA_RNA_CONTROLLER_H_
+#ifndef TREPAK_OPS_RUNTIME_RNA_RNA_COORDINATOR_H_
+#define TREPAK_OPS_RUNTIME_RNA_RNA_COORDINATOR_H_
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/runtime/coordination/led_controller.h"
+#include "ops/runtime/coordination/coordinator.h"
 
 namespace trepak {
 
@@ -20,7 +20,7 @@ namespace trepak {
 // goes into a last round, and all learn where the rounds have stopped.
 //
 // Thread safety: as Endpoint says; everything here belongs to the transport's thread.
-class RnaController : public LedController {
+class RnaCoordinator : public Coordinator {
  public:
   struct Rules {
     std::vector<uint32_t> members;  // ranks that take part
@@ -29,11 +29,11 @@ class RnaController : public LedController {
     uint64_t seed = 0;              // of the draws
   };
 
-  RnaController(const Options& options, const Rules& rules, std::shared_ptr<ErrorLatch> errors)
-      : LedController(options, "the controller of rounds", rules.members, std::move(errors)),
+  RnaCoordinator(const Options& options, const Rules& rules, std::shared_ptr<ErrorLatch> errors)
+      : Coordinator(options, "the coordinator of rounds", rules.members, std::move(errors)),
         rules_(rules),
         random_(rules.seed) {}
-  ~RnaController() override { Stop(); }
+  ~RnaCoordinator() override { Stop(); }
 
  protected:
   Status Handle(Message message) override;
@@ -65,4 +65,4 @@ class RnaController : public LedController {
 
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_RUNTIME_RNA_RNA_CONTROLLER_H_
+#endif  // TREPAK_OPS_RUNTIME_RNA_RNA_COORDINATOR_H_

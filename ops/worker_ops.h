@@ -1,7 +1,7 @@
-// What ops of systems share that have a worker on each rank and a controller on one of them.
+// What ops of systems share that have a worker on each rank and a coordinator on one of them.
 
-#ifndef TREPAK_OPS_LED_OPS_H_
-#define TREPAK_OPS_LED_OPS_H_
+#ifndef TREPAK_OPS_WORKER_OPS_H_
+#define TREPAK_OPS_WORKER_OPS_H_
 
 #include <cstdint>
 #include <memory>
@@ -9,49 +9,43 @@
 #include <utility>
 #include <vector>
 
-#include "ops/job_attributes.h"
+#include "ops/op_helpers.h"
 #include "ops/packed.h"
 #include "ops/runtime/coordination/sample_budget.h"
-#include "ops/runtime/parameters/engine.h"
 #include "ops/runtime/parameters/global_parameters.h"
-#include "ops/stream_ops.h"
+#include "ops/session_ops.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace trepak {
 
-// The addresses of this rank's worker, and of the controller, or empty: [2].
-template <typename Engine>
-void OutputAddresses(tensorflow::OpKernelContext* context, const Engine& engine) {
-  tensorflow::Tensor* addresses = nullptr;
-  OP_REQUIRES_OK(context, context->allocate_output(0, {2}, &addresses));
-  addresses->vec<tensorflow::tstring>()(0) = engine.worker_address();
-  addresses->vec<tensorflow::tstring>()(1) = engine.controller_address();
+enum : size_t { kWorkerPart, kCoordinatorPart };
+
+// The parts of such a system: a worker on each of the members, a coordinator on the first; null
+// where this rank has none.
+inline Session::Parts WorkerAndCoordinator(std::shared_ptr<Endpoint> worker,
+                                           std::shared_ptr<Endpoint> coordinator,
+                                           const std::vector<uint32_t>& members,
+                                           const JobOptions& job) {
+  const std::vector<int> dscp = {job.dscp.front()};  // small messages that everybody waits for
+  Session::Parts parts(2);
+  parts[kWorkerPart] = {std::move(worker), kCoordinatorPart, {members.front()}, dscp};
+  parts[kCoordinatorPart] = {std::move(coordinator), kWorkerPart, members, dscp};
+  return parts;
 }
 
-// Opens a rank's flows.
-template <typename Engine>
-class LedConnectOp : public StreamOp<Engine> {
- public:
-  using StreamOp<Engine>::StreamOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const auto controller = context->input(0).scalar<tensorflow::tstring>();
-    OP_REQUIRES_OK(context, ToFlowError(this->engine().Connect(std::string(controller()),
-                                                               Strings(context->input(1)))));
-  }
-};
-
 // Waits in one of the worker's threads, or the parameter client's.
-template <typename Engine>
-class LedWaitOp : public StreamOp<Engine, tensorflow::AsyncOpKernel> {
+template <typename Worker>
+class WorkerWaitOp : public SessionOp<Worker, tensorflow::AsyncOpKernel> {
  public:
-  using Worker = typename Engine::WorkerType;
-  using StreamOp<Engine, tensorflow::AsyncOpKernel>::StreamOp;
+  using SessionOp<Worker, tensorflow::AsyncOpKernel>::SessionOp;
 
   void ComputeAsync(tensorflow::OpKernelContext* context,
                     tensorflow::AsyncOpKernel::DoneCallback done) override {
-    const std::shared_ptr<Worker> worker = this->engine().worker();
-    OP_REQUIRES_OK_ASYNC(
-        context, ToFlowError(worker == nullptr ? this->engine().NotRunning() : OkStatus()), done);
+    const std::shared_ptr<Worker> worker = this->FindOrFail(context);
+    if (worker == nullptr) {
+      done();
+      return;
+    }
     Wait(context, worker.get(), End(context, std::move(done), worker));
   }
 
@@ -61,38 +55,37 @@ class LedWaitOp : public StreamOp<Engine, tensorflow::AsyncOpKernel> {
 };
 
 // Waits for one thing.
-template <typename Engine, auto kAwait>
-class LedAwaitOp : public LedWaitOp<Engine> {
+template <typename Worker, auto kAwait>
+class WorkerAwaitOp : public WorkerWaitOp<Worker> {
  public:
-  using LedWaitOp<Engine>::LedWaitOp;
+  using WorkerWaitOp<Worker>::WorkerWaitOp;
 
  protected:
-  void Wait(tensorflow::OpKernelContext*, typename Engine::WorkerType* worker,
-            typename Engine::WorkerType::Callback callback) override {
+  void Wait(tensorflow::OpKernelContext*, Worker* worker,
+            typename Worker::Callback callback) override {
     (worker->*kAwait)(std::move(callback));
   }
 };
 
 // Hands what its inputs hold to the worker, and waits until it has arrived where it belongs.
-template <typename Engine, auto kTake>
-class LedTakeOp : public LedWaitOp<Engine> {
+template <typename Worker, auto kTake>
+class WorkerTakeOp : public WorkerWaitOp<Worker> {
  public:
-  using LedWaitOp<Engine>::LedWaitOp;
+  using WorkerWaitOp<Worker>::WorkerWaitOp;
 
  protected:
-  void Wait(tensorflow::OpKernelContext* context, typename Engine::WorkerType* worker,
-            typename Engine::WorkerType::Callback callback) override {
+  void Wait(tensorflow::OpKernelContext* context, Worker* worker,
+            typename Worker::Callback callback) override {
     (worker->*kTake)(PackInputs(context, 0, context->num_inputs()), std::move(callback));
   }
 };
 
 // Outputs the job's parameters, and counts the samples that the worker has heard of.
-template <typename Engine>
-class LedFetchOp : public LedWaitOp<Engine> {
+template <typename Worker>
+class WorkerFetchOp : public WorkerWaitOp<Worker> {
  public:
-  using Worker = typename Engine::WorkerType;
-
-  explicit LedFetchOp(tensorflow::OpKernelConstruction* context) : LedWaitOp<Engine>(context) {
+  explicit WorkerFetchOp(tensorflow::OpKernelConstruction* context)
+      : WorkerWaitOp<Worker>(context) {
     OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
   }
 
@@ -127,7 +120,7 @@ class LedFetchOp : public LedWaitOp<Engine> {
 inline Status ServeParameters(uint32_t key, ElementType type, uint32_t size,
                               std::vector<ServedParameters::Part> parts,
                               std::shared_ptr<GlobalParameters>* global) {
-  const std::shared_ptr<ParameterClient> client = Engine::Global().client();
+  const std::shared_ptr<ParameterClient> client = ParameterService::Global().client();
   if (client == nullptr) {
     return FailedPreconditionError("the job's parameter servers don't run");
   }
@@ -143,4 +136,4 @@ inline Status ServeParameters(uint32_t key, ElementType type, uint32_t size,
 
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_LED_OPS_H_
+#endif  // TREPAK_OPS_WORKER_OPS_H_

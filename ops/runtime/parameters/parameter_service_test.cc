@@ -1,4 +1,4 @@
-#include "ops/runtime/parameters/engine.h"
+#include "ops/runtime/parameters/parameter_service.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 namespace trepak {
 namespace {
 
-Engine::Options OptionsOf(uint32_t rank, uint32_t size, std::vector<uint32_t> servers,
-                          bool by_layer = false) {
+ParameterService::Options OptionsOf(uint32_t rank, uint32_t size, std::vector<uint32_t> servers,
+                                    bool by_layer = false) {
   static const Secret kSecret = MakeSecret();
-  Engine::Options options;
+  ParameterService::Options options;
   options.job.rank = rank;
   options.job.size = size;
   options.job.host = "127.0.0.1";
@@ -22,33 +22,54 @@ Engine::Options OptionsOf(uint32_t rank, uint32_t size, std::vector<uint32_t> se
   return options;
 }
 
-// A job of several engines in one process, over real sockets.
+// What one process has.
+struct Process {
+  Status Open(const ParameterService::Options& options) {
+    return session->Open(options.job, service.Make(options, session));
+  }
+
+  ParameterService service;
+  std::shared_ptr<Session> session = std::make_shared<Session>("the servers");
+};
+
+// By part and by rank, where all processes listen.
+std::vector<Session::Addresses> AddressesOf(
+    const std::vector<std::unique_ptr<Process>>& processes) {
+  std::vector<Session::Addresses> addresses(2);
+  for (const auto& process : processes) {
+    const Session::Addresses here = process->session->addresses();
+    for (size_t part = 0; part < addresses.size(); ++part) {
+      addresses[part].push_back(here[part]);
+    }
+  }
+  return addresses;
+}
+
+// A job of several processes in one, over real sockets.
 class Job {
  public:
   Job(uint32_t size, const std::vector<uint32_t>& servers, bool by_layer = false) {
-    std::vector<std::string> server_addresses;
-    std::vector<std::string> client_addresses;
     for (uint32_t rank = 0; rank < size; ++rank) {
-      engines.push_back(std::make_unique<Engine>());
-      EXPECT_TRUE(engines[rank]->Start(OptionsOf(rank, size, servers, by_layer)).ok());
-      server_addresses.push_back(engines[rank]->server_address());
-      client_addresses.push_back(engines[rank]->client_address());
+      processes.push_back(std::make_unique<Process>());
+      EXPECT_TRUE(processes[rank]->Open(OptionsOf(rank, size, servers, by_layer)).ok());
     }
-    for (auto& engine : engines) {
-      const Status status = engine->Connect(server_addresses, client_addresses);
+    const std::vector<Session::Addresses> addresses = AddressesOf(processes);
+    for (auto& process : processes) {
+      const Status status = process->session->Connect(addresses);
       EXPECT_TRUE(status.ok()) << status;
     }
   }
   ~Job() {
-    for (auto& engine : engines) engine->Stop();
+    for (auto& process : processes) process->session->Close();
   }
 
   std::future<Status> Sum(uint32_t rank, uint32_t key, float value, float expected) {
-    const auto client = engines[rank]->client();
+    const auto client = processes[rank]->service.client();
     Payload values = Payload::Allocate(4000 * sizeof(float));
     std::fill_n(static_cast<float*>(values.mutable_data()), 4000, value);
     auto promise = std::make_shared<std::promise<Status>>();
-    Status status = client->Push(key, engines[rank]->PrecedenceOf(std::to_string(key)), values);
+    Status status =
+        client->Push(key, processes[rank]->service.PrecedenceOf(std::to_string(key)), values);
     if (!status.ok()) {
       promise->set_value(status);
       return promise->get_future();
@@ -62,15 +83,16 @@ class Job {
     return promise->get_future();
   }
 
-  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<std::unique_ptr<Process>> processes;
 };
 
-TEST(EngineTest, SumsOverSockets) {
+TEST(ParameterServiceTest, SumsOverSockets) {
   for (const std::vector<uint32_t>& servers : {std::vector<uint32_t>{0, 1, 2}, {1}}) {
     Job job(3, servers);
     for (uint32_t key = 0; key < 4; ++key) {
-      for (auto& engine : job.engines) {
-        ASSERT_TRUE(engine->client()->Register(key, "v", ElementType::kFloat32, 4000).ok());
+      for (auto& process : job.processes) {
+        ASSERT_TRUE(
+            process->service.client()->Register(key, "v", ElementType::kFloat32, 4000).ok());
       }
     }
     for (int round = 0; round < 20; ++round) {
@@ -85,19 +107,19 @@ TEST(EngineTest, SumsOverSockets) {
         ASSERT_TRUE(status.ok()) << status;
       }
     }
-    EXPECT_GT(job.engines[0]->BytesByPriority()[0], 0u);
+    EXPECT_GT(job.processes[0]->service.BytesByPriority()[0], 0u);
   }
 }
 
-TEST(EngineTest, OrderByLayerLeavesTheSumsAlone) {
+TEST(ParameterServiceTest, OrderByLayerLeavesTheSumsAlone) {
   Job job(2, {0, 1}, /*by_layer=*/true);
   constexpr uint32_t kVariables = 8;
-  for (auto& engine : job.engines) {
+  for (auto& process : job.processes) {
     for (uint32_t key = 0; key < kVariables; ++key) {
       const int layer = static_cast<int>(kVariables - key);
-      ASSERT_TRUE(engine->map_table().Record(std::to_string(key), {layer, false}).ok());
-      EXPECT_EQ(engine->PrecedenceOf(std::to_string(key)).order, layer);
-      ASSERT_TRUE(engine->client()->Register(key, "v", ElementType::kFloat32, 4000).ok());
+      ASSERT_TRUE(process->service.map_table().Record(std::to_string(key), {layer, false}).ok());
+      EXPECT_EQ(process->service.PrecedenceOf(std::to_string(key)).order, layer);
+      ASSERT_TRUE(process->service.client()->Register(key, "v", ElementType::kFloat32, 4000).ok());
     }
   }
   for (int round = 0; round < 20; ++round) {
@@ -114,37 +136,37 @@ TEST(EngineTest, OrderByLayerLeavesTheSumsAlone) {
   }
 }
 
-TEST(EngineTest, RankThatEndsIsReportedToAll) {
+TEST(ParameterServiceTest, RankThatEndsIsReportedToAll) {
   Job job(3, {0, 1, 2});
-  for (auto& engine : job.engines) {
-    ASSERT_TRUE(engine->client()->Register(0, "v", ElementType::kFloat32, 4000).ok());
+  for (auto& process : job.processes) {
+    ASSERT_TRUE(process->service.client()->Register(0, "v", ElementType::kFloat32, 4000).ok());
   }
   std::future<Status> first = job.Sum(0, 0, 1.0F, 3.0F);
   std::future<Status> second = job.Sum(1, 0, 1.0F, 3.0F);
-  job.engines[2]->Stop();
+  job.processes[2]->session->Close();
   for (std::future<Status>* waiting : {&first, &second}) {
     ASSERT_EQ(waiting->wait_for(std::chrono::seconds(10)), std::future_status::ready);
     EXPECT_NE(waiting->get().message().find("rank 2"), std::string_view::npos);
   }
 }
 
-TEST(EngineTest, StopsAndStartsAgain) {
+TEST(ParameterServiceTest, ClosesAndOpensAgain) {
   for (int turn = 0; turn < 2; ++turn) {
-    Engine engine;
+    std::vector<std::unique_ptr<Process>> one;
+    one.push_back(std::make_unique<Process>());
+    Process& process = *one[0];
+    EXPECT_EQ(process.service.client(), nullptr);
     for (int again = 0; again < 3; ++again) {
-      ASSERT_TRUE(engine.Start(OptionsOf(0, 1, {0})).ok());
-      EXPECT_FALSE(engine.Start(OptionsOf(0, 1, {0})).ok());
-      const auto client = engine.client();
-      ASSERT_TRUE(engine.Connect({engine.server_address()}, {engine.client_address()}).ok());
+      ASSERT_TRUE(process.Open(OptionsOf(0, 1, {0})).ok());
+      EXPECT_FALSE(process.Open(OptionsOf(0, 1, {0})).ok());
+      const auto client = process.service.client();
+      ASSERT_TRUE(process.session->Connect(AddressesOf(one)).ok());
       ASSERT_TRUE(client->Register(0, "v", ElementType::kFloat32, 10).ok());
-      engine.Stop();
+      process.session->Close();
       EXPECT_EQ(client->Push(0, 0, Payload::Allocate(40)).code(), StatusCode::kCancelled);
-      EXPECT_EQ(engine.client(), nullptr);
+      EXPECT_EQ(process.service.client(), nullptr);
     }
   }
-  Engine never;
-  never.Stop();
-  EXPECT_FALSE(never.Connect({}, {}).ok());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// What ops of systems share whose engine belongs to one optimizer, which knows it by its stream.
+// What ops share that hand tensors to native code and take them back.
 
-#ifndef TREPAK_OPS_STREAM_OPS_H_
-#define TREPAK_OPS_STREAM_OPS_H_
+#ifndef TREPAK_OPS_OP_HELPERS_H_
+#define TREPAK_OPS_OP_HELPERS_H_
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "ops/engine_ops.h"
-#include "ops/runtime/coordination/streams.h"
+#include "ops/parameter_service_ops.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -25,7 +24,7 @@ namespace trepak {
       .Input("values: num_values * T")       \
       .Attr("num_values: int >= 1")          \
       .Attr("T: {float, double}")            \
-      .Attr("stream: int")                   \
+      .Attr("session: int")                  \
       .SetIsStateful()                       \
       .SetShapeFn(NoOutputs)                 \
       .Doc(doc)
@@ -37,7 +36,7 @@ namespace trepak {
       .Attr("num_values: int >= 1")         \
       .Attr("T: {float, double}")           \
       .Attr("shapes: list(shape)")          \
-      .Attr("stream: int")                  \
+      .Attr("session: int")                 \
       .SetIsStateful()                      \
       .SetShapeFn(ShapesOfAttribute)        \
       .Doc(doc)
@@ -64,12 +63,6 @@ void OutputVector(tensorflow::OpKernelContext* context, int output, const Values
   std::copy(values.begin(), values.end(), vector->vec<Value>().data());
 }
 
-// What has been counted, as the op's only output.
-inline void OutputCounters(tensorflow::OpKernelContext* context,
-                           std::initializer_list<uint64_t> counted) {
-  OutputVector<int64_t>(context, 0, counted);
-}
-
 // Returns what ends an asynchronous op; it keeps the owner of what the op waits for alive.
 template <typename Owner>
 std::function<void(const Status&)> End(tensorflow::OpKernelContext* context,
@@ -83,37 +76,6 @@ std::function<void(const Status&)> End(tensorflow::OpKernelContext* context,
   };
 }
 
-// An op, a kernel of type Kernel, of the engine with the op's stream.
-template <typename Engine, typename Kernel = tensorflow::OpKernel>
-class StreamOp : public Kernel {
- public:
-  explicit StreamOp(tensorflow::OpKernelConstruction* context) : Kernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("stream", &stream_));
-  }
-
- protected:
-  int stream() const { return stream_; }
-  Engine& engine() const { return EngineOf<Engine>(static_cast<uint32_t>(stream_)); }
-
- private:
-  int stream_ = 0;
-};
-
-// Ends an engine.
-template <typename Engine>
-class StreamStopOp : public StreamOp<Engine> {
- public:
-  explicit StreamStopOp(tensorflow::OpKernelConstruction* context) : StreamOp<Engine>(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience_));
-  }
-  void Compute(tensorflow::OpKernelContext*) override {
-    this->engine().Stop(std::chrono::milliseconds(patience_));
-  }
-
- private:
-  int64_t patience_ = 0;
-};
-
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_STREAM_OPS_H_
+#endif  // TREPAK_OPS_OP_HELPERS_H_

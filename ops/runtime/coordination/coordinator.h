@@ -1,8 +1,8 @@
-// What controllers share: rank 0's, or the first one's of a group, of ranks that go at their own
+// What coordinators share: rank 0's, or the first one's of a group, of ranks that go at their own
 // pace.
 
-#ifndef TREPAK_OPS_RUNTIME_COORDINATION_LED_CONTROLLER_H_
-#define TREPAK_OPS_RUNTIME_COORDINATION_LED_CONTROLLER_H_
+#ifndef TREPAK_OPS_RUNTIME_COORDINATION_COORDINATOR_H_
+#define TREPAK_OPS_RUNTIME_COORDINATION_COORDINATOR_H_
 
 #include <algorithm>
 #include <atomic>
@@ -22,11 +22,11 @@ namespace trepak {
 // an epoch, and names whom it misses.
 //
 // Thread safety: as Endpoint says; what is protected is for the transport's thread.
-class LedController : public Endpoint {
+class Coordinator : public Endpoint {
  protected:
   // `name`: what errors call it.
-  LedController(const Options& options, std::string name, std::vector<uint32_t> members,
-                std::shared_ptr<ErrorLatch> errors)
+  Coordinator(const Options& options, std::string name, std::vector<uint32_t> members,
+              std::shared_ptr<ErrorLatch> errors)
       : Endpoint(options, std::move(errors)),
         name_(std::move(name)),
         members_(std::move(members)) {}
@@ -113,4 +113,4 @@ class LedController : public Endpoint {
 
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_RUNTIME_COORDINATION_LED_CONTROLLER_H_
+#endif  // TREPAK_OPS_RUNTIME_COORDINATION_COORDINATOR_H_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trepak.horovod_ext import config
-from trepak.ops.unevenness import configure_unevenness, parse_slow
+from trepak.ops.injection import configure_injection, parse_slow
 
 
 def is_wanted() -> bool:
@@ -25,7 +25,7 @@ def apply(rank: int, size: int) -> None:
     if not is_wanted():
         return
     kill = config.value("TREPAK_KILL")
-    configure_unevenness(
+    configure_injection(
         slow=parse_slow(config.value("TREPAK_SLOW")),
         delays=config.parse_delays(config.value("TREPAK_DELAY")),
         seed=int(config.value("TREPAK_SEED")),

@@ -1,0 +1,146 @@
+"""Sessions: what one system has of native threads and flows, opened on all ranks together.
+
+Ranks tell each other where they listen, and a secret that only this job knows. Sessions end, the
+latest first, before Horovod is shut down.
+"""
+
+from __future__ import annotations
+
+import atexit
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, config, exchange
+from trepak.ops import sessions as native
+
+_PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends its own
+_SECRET_BYTES = 32
+_URGENT = 46  # DSCP of small messages that everybody waits for
+
+_open: dict[int, str] = {}  # by number, of which system
+_next_number = 0  # none is drawn twice: an optimizer of a job before must not meet another's flows
+
+
+def open_session(
+    system: str,
+    options: Mapping[str, Any],
+    dscp: Sequence[int] = (_URGENT,),
+    session: int | None = None,
+) -> int:
+    """Opens a session of a system on all ranks; a collective call.
+
+    Args:
+        system: see `trepak.ops.sessions`.
+        options: what JSON can hold; the same on all ranks but for what is this rank's.
+        dscp: what marks the packets of each priority, 0 to 63, the highest first.
+        session: the number of one that was closed, to be opened again; a new one by default.
+
+    Returns:
+        Its number.
+
+    Raises:
+        OSError: another rank's host name can't be resolved.
+        ValueError: TREPAK_ENCRYPT is not the same on all ranks.
+        HorovodInternalError: a rank did not answer in time, or has left.
+    """
+    number = draw_number() if session is None else session
+    job = place_in_job() | {"dscp": list(dscp)}
+    secret = _draw_secret()
+    _open[number] = system
+    basics.before_shutdown(_close_all)
+    atexit.register(_close_all)
+    addresses = native.open_session(system, number, {**options, "job": job}, secret)
+    native.connect_session(system, number, exchange.gather(addresses, f"addresses of {system}"))
+    exchange.gather(None, f"that all flows of {system} are open")
+    return number
+
+
+def close_session(session: int) -> None:
+    """Closes one before Horovod is shut down; call it on all ranks, when none needs it any more."""
+    system = _open.pop(session, None)
+    if system is not None:
+        native.close_session(system, session, _PATIENCE_SECONDS)
+
+
+def _close_all() -> None:
+    while _open:
+        close_session(next(reversed(_open)))
+
+
+def described(dtype: Any, shapes: Sequence[Any]) -> dict[str, Any]:
+    """Returns what a session's options say of the tensors that it exchanges.
+
+    Args:
+        dtype: float32 or float64.
+        shapes: of each.
+    """
+    return {"dtype": tf.as_dtype(dtype).name, "shapes": [list(shape) for shape in shapes]}
+
+
+def draw_number() -> int:
+    """Returns a number that nothing in this job has had; a collective call."""
+    global _next_number
+    number: int = max(exchange.gather(_next_number, "the next number"))
+    _next_number = number + 1
+    return number
+
+
+def place_in_job() -> dict[str, Any]:
+    """Returns what native code needs to know of this rank and the job; a collective call."""
+    return {
+        "rank": basics.rank(),
+        "size": basics.size(),
+        "host": _reachable_address(),
+        "deadline_milliseconds": round(1000 * float(config.value("TREPAK_DEADLINE_SECONDS"))),
+        "encrypt": _wants_encryption(),
+    }
+
+
+def _wants_encryption() -> bool:
+    """Tells whether flows are to be encrypted; a collective call.
+
+    Raises:
+        ValueError: some ranks want it and others don't; raised on all of them.
+    """
+    wanted = exchange.gather(config.value("TREPAK_ENCRYPT") == "1", "TREPAK_ENCRYPT")
+    if len(set(wanted)) > 1:
+        encrypting = [rank for rank, wants in enumerate(wanted) if wants]
+        others = [rank for rank, wants in enumerate(wanted) if not wants]
+        raise ValueError(
+            f"TREPAK_ENCRYPT is 1 on ranks {encrypting} and 0 on ranks {others}, which can't open "
+            "flows to each other: set it alike on all ranks."
+        )
+    return bool(wanted[0])
+
+
+def _draw_secret() -> bytes:
+    """Returns bytes that rank 0 has drawn and this job alone knows; a collective call."""
+    mine = secrets.token_hex(_SECRET_BYTES) if basics.rank() == 0 else ""
+    return bytes.fromhex(exchange.gather(mine, "the secret")[0])
+
+
+def _reachable_address() -> str:
+    """Returns an address of this machine that the other ranks can reach.
+
+    It is the one of TREPAK_ADDRESS, else the loopback if all ranks run on this machine, else the
+    one by which this machine reaches the others. A collective call.
+
+    Raises:
+        OSError: another rank's host name can't be resolved.
+    """
+    chosen = config.value("TREPAK_ADDRESS")
+    mine = socket.gethostname()
+    hosts = exchange.gather(mine, "host names")
+    if chosen:
+        return chosen
+    others = sorted({host for host in hosts if host != mine})
+    if not others:
+        return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((others[0], 9))  # sends nothing, but picks the way
+        address: str = probe.getsockname()[0]
+        return address

@@ -1,0 +1,72 @@
+// What a process has of the job's parameter servers: perhaps one of them, a client of all.
+
+#ifndef TREPAK_OPS_RUNTIME_PARAMETERS_PARAMETER_SERVICE_H_
+#define TREPAK_OPS_RUNTIME_PARAMETERS_PARAMETER_SERVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/runtime/net/session.h"
+#include "ops/runtime/parameters/map_table.h"
+#include "ops/runtime/parameters/parameter_client.h"
+#include "ops/runtime/parameters/parameter_server.h"
+
+namespace trepak {
+
+// Knows the session that runs the servers, whose options tell what goes first.
+//
+// Thread safety: every method may be called from any thread.
+class ParameterService {
+ public:
+  struct Options {
+    JobOptions job;
+    PartitionOptions partition;  // its servers are those of the job
+    bool fixed_order = false;    // sum in the order of ranks
+    // What earlier layers need overtakes the rest in every queue of this host.
+    bool by_layer = false;
+  };
+
+  enum Part : size_t { kClient, kServer };
+
+  ParameterService() = default;
+  ParameterService(const ParameterService&) = delete;
+  ParameterService& operator=(const ParameterService&) = delete;
+
+  // Makes both parts of a session, which is to be opened with them next.
+  Session::Parts Make(const Options& options, std::shared_ptr<const Session> session);
+
+  // What a parameter's messages go before, from its place in the map_table.
+  Precedence PrecedenceOf(const std::string& name);
+
+  // Null if the servers don't run; what it returns stays valid while it is held.
+  std::shared_ptr<ParameterClient> client() const;
+
+  MapTable& map_table() { return map_table_; }
+
+  // By priority, bytes that this rank has sent to others.
+  std::vector<uint64_t> BytesByPriority() const;
+
+  // What this rank's server has done; nothing if it is none.
+  ParameterServer::Served Served() const;
+
+  // That of this process.
+  static ParameterService& Global();
+
+ private:
+  template <typename Kind>
+  std::shared_ptr<Kind> Find(Part part) const;
+
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
+  Options options_;
+  std::shared_ptr<const Session> session_;  // null before the first one
+
+  MapTable map_table_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_RUNTIME_PARAMETERS_PARAMETER_SERVICE_H_

@@ -1,0 +1,133 @@
+// Sessions as TensorFlow ops know them: by system and number, opened with options as JSON.
+
+#ifndef TREPAK_OPS_SESSION_OPS_H_
+#define TREPAK_OPS_SESSION_OPS_H_
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/packed.h"
+#include "ops/parameter_service_ops.h"
+#include "ops/runtime/net/session.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace trepak {
+
+using Json = nlohmann::json;
+
+// How a session of a system is made. Python's dataclass declares the options, with their defaults,
+// and has checked them; what is missing or of another type here is an error that names it.
+struct System {
+  struct Opening {
+    const JobOptions& job;
+    const Json& options;
+    uint32_t number;    // the session's
+    uint32_t openings;  // before this one, on all ranks alike
+    std::shared_ptr<const Session> session;
+  };
+
+  // As users know it.
+  std::string name;
+  // Makes the parts that this rank has. What it throws, of Json, becomes an error.
+  std::function<Status(const Opening&, Session::Parts*)> make;
+  // What has been counted, by names with units; of a session that is not open, zeros or nothing.
+  std::function<Json(const Session&)> statistics;
+};
+
+// The systems of this library, and their sessions in this process; those never go, but are closed.
+//
+// Thread safety: every method may be called from any thread.
+class Sessions {
+ public:
+  static Sessions& Global();
+
+  // At start-up.
+  bool Register(const std::string& system, System how);
+
+  // Opens one, which must not be open.
+  Status Open(const std::string& system, uint32_t number, const JobOptions& job,
+              const Json& options);
+
+  // Null if there has been none.
+  std::shared_ptr<Session> Find(const std::string& system, uint32_t number) const;
+
+  // That it does not run.
+  Status NotOpen(const std::string& system) const;
+
+  // See System::statistics.
+  Json Statistics(const std::string& system, uint32_t number) const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<Session> session;
+    uint32_t openings = 0;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<std::string, System> systems_;                      // Guarded by mutex_.
+  std::map<std::pair<std::string, uint32_t>, Entry> entries_;  // Guarded by mutex_.
+};
+
+// Runs what reads the options of a system, whose exceptions end here.
+template <typename Read>
+Status WithoutThrowing(const std::string& system, const Read& read) {
+  try {
+    return read();
+  } catch (const std::exception& error) {
+    return InvalidArgumentError("the options of " + system + ": " + error.what());
+  }
+}
+
+// Options that are wrong are no other rank's failure.
+inline absl::Status ToOptionsError(const Status& status) {
+  return status.code() == StatusCode::kInvalidArgument
+             ? absl::InvalidArgumentError("trepak: " + std::string(status.message()))
+             : ToFlowError(status);
+}
+
+// Where the tensors of which a session's options have the dtype and shapes lie in one buffer.
+Packed PackedFrom(const Json& options);
+
+// An op, a kernel of type Kernel, of the worker that is the first part of a system's session.
+// Worker::kSystem: its name.
+template <typename Worker, typename Kernel = tensorflow::OpKernel>
+class SessionOp : public Kernel {
+ public:
+  explicit SessionOp(tensorflow::OpKernelConstruction* context) : Kernel(context) {
+    int64_t number = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("session", &number));
+    number_ = static_cast<uint32_t>(number);
+  }
+
+ protected:
+  // Null if the session is not open, or another rank has that part.
+  template <typename Kind = Worker>
+  std::shared_ptr<Kind> Find(size_t part = 0) const {
+    const auto session = Sessions::Global().Find(Worker::kSystem, number_);
+    return session == nullptr ? nullptr : session->template Find<Kind>(part);
+  }
+
+  // Null, with the op's error set, if the session is not open.
+  std::shared_ptr<Worker> FindOrFail(tensorflow::OpKernelContext* context) const {
+    const std::shared_ptr<Worker> worker = Find();
+    if (worker == nullptr) {
+      context->CtxFailure(ToFlowError(Sessions::Global().NotOpen(Worker::kSystem)));
+    }
+    return worker;
+  }
+
+ private:
+  uint32_t number_ = 0;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_SESSION_OPS_H_

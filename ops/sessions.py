@@ -1,0 +1,81 @@
+"""Sessions of native code: what one system has of threads and flows, known by system and number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trepak.ops.loader import load
+
+__all__ = ["close_session", "connect_session", "open_session", "session_statistics"]
+
+
+def open_session(system: str, session: int, options: Mapping[str, Any], secret: bytes) -> list[str]:
+    """Opens this rank's share; it listens for other ranks' flows.
+
+    Args:
+        system: "rna", "elastic_bsp", "adpsgd" or "parameter_servers".
+        session: its number, the same on all ranks.
+        options: what JSON can hold: the system's own, and `job`, this process's place in it.
+        secret: 32 bytes that only this job knows.
+
+    Returns:
+        By the system's parts, such as worker and coordinator, where others reach this rank's; empty
+        where it has none.
+
+    Raises:
+        tf.errors.InvalidArgumentError: an option is missing or wrong.
+        tf.errors.UnknownError: the address can't be listened at, or the session is open.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        made = load().trepak_open_session(
+            tf.constant(secret), system=system, session=session, options=json.dumps(options)
+        )
+    return [address.decode() for address in made.numpy()]
+
+
+def connect_session(system: str, session: int, addresses: Sequence[Sequence[str]]) -> None:
+    """Opens this rank's flows.
+
+    Args:
+        system: see `open_session`.
+        session: see `open_session`.
+        addresses: by rank, what `open_session` returned there.
+
+    Raises:
+        tf.errors.UnknownError: a rank did not answer in time, or is not of this job.
+    """
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        load().trepak_connect_session(tf.constant(addresses), system=system, session=session)
+
+
+def close_session(system: str, session: int, patience_seconds: float = 0.0) -> None:
+    """Ends threads and flows; what waits for them fails. One that is not open stays so.
+
+    Args:
+        system: see `open_session`.
+        session: see `open_session`.
+        patience_seconds: how long other ranks may take to end theirs, before their flows are cut.
+    """
+    import tensorflow as tf
+
+    milliseconds = round(1000 * patience_seconds)
+    with tf.init_scope(), tf.device("CPU:0"):
+        load().trepak_close_session(
+            system=system, session=session, patience_milliseconds=milliseconds
+        )
+
+
+def session_statistics(system: str, session: int) -> dict[str, Any]:
+    """Returns what a session has counted on this rank: the system's own names, with units."""
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device("CPU:0"):
+        text = load().trepak_session_statistics(system=system, session=session).numpy()
+    found: dict[str, Any] = json.loads(text)
+    return found
