@@ -12,10 +12,7 @@ from trepak.ops.loader import load
 
 __all__ = [
     "Schedule",
-    "assign_parameters",
-    "drain_elastic_bsp",
     "end_step",
-    "fetch_parameters",
     "recorded_steps",
     "schedule_of",
 ]
@@ -47,36 +44,6 @@ class Schedule(NamedTuple):
     planning: float
 
 
-def assign_parameters(session: int, values: Sequence[Any]) -> Any:
-    """Sets the job's parameters; for one rank, before all fetch them.
-
-    Args:
-        session: its number.
-        values: tensors of the dtype and shapes that `start_elastic_bsp` was given.
-
-    Raises:
-        HorovodInternalError: it has failed.
-    """
-    return load().trepak_elastic_bsp_assign(list(values), session=session)
-
-
-def fetch_parameters(session: int, dtype: Any, shapes: Sequence[Any]) -> list[Any]:
-    """Returns the job's parameters, for training to go on from, and counts all ranks' samples.
-
-    Args:
-        session: its number.
-        dtype: what the session was opened with.
-        shapes: what the session was opened with.
-
-    Raises:
-        HorovodInternalError: it has failed.
-    """
-    made = load().trepak_elastic_bsp_fetch(
-        num_values=len(shapes), T=dtype, shapes=list(shapes), session=session
-    )
-    return list(made)
-
-
 def end_step(session: int, values: Sequence[Any], finite: Any) -> list[Any]:
     """Adds what a step has changed to the job's parameters; counts all ranks' samples.
 
@@ -96,20 +63,6 @@ def end_step(session: int, values: Sequence[Any], finite: Any) -> list[Any]:
         list(values), finite, shapes=[value.shape for value in values], session=session
     )
     return list(made)
-
-
-def drain_elastic_bsp(session: int, values: Sequence[Any]) -> Any:
-    """Waits until all ranks do.
-
-    Args:
-        session: its number.
-        values: this rank's parameters; if a user has set them since the last step, that counts as
-            a change.
-
-    Raises:
-        HorovodInternalError: it has failed, or a rank did not drain in time.
-    """
-    return load().trepak_elastic_bsp_drain(list(values), session=session)
 
 
 def recorded_steps(session: int) -> NDArray[np.float64]:

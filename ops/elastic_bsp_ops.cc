@@ -17,11 +17,6 @@
 namespace trepak {
 namespace {
 
-TREPAK_REGISTER_VALUES_OP("TrepakElasticBspAssign", "Sets the job's parameters.");
-
-TREPAK_REGISTER_FETCH_OP("TrepakElasticBspFetch",
-                         "Returns the job's parameters, for training to go on from.");
-
 REGISTER_OP("TrepakElasticBspStep")
     .Input("made: num_values * T")
     .Input("finite: bool")
@@ -39,10 +34,6 @@ go on.
 made: what the step has made of the values that it went on from.
 finite: its gradients were; if not, it is left out.
 )doc");
-
-TREPAK_REGISTER_VALUES_OP(
-    "TrepakElasticBspDrain",
-    "Waits until all ranks do; counts what was made of the parameters since.");
 
 // Neighbours that now have the same precedence travel together.
 std::vector<ServedParameters::Part> PartsOf(const std::vector<std::string>& labels,
@@ -120,30 +111,42 @@ Json Statistics(const Session& session) {
 }
 
 [[maybe_unused]] const bool kRegistered = Sessions::Global().Register(
-    ElasticBspWorker::kSystem, {"ElasticBSP, SSP or ASP", Make, Statistics});
+    ElasticBspWorker::kSystem, {"ElasticBSP, SSP or ASP",
+                                Make,
+                                Statistics,
+                                {{"assign", Taking<ElasticBspWorker, &ElasticBspWorker::Assign>},
+                                 {"fetch", Fetching<ElasticBspWorker>},
+                                 {"drain", Taking<ElasticBspWorker, &ElasticBspWorker::Drain>}}});
 
-class ElasticBspStepOp : public WorkerFetchOp<ElasticBspWorker> {
+// Adds what a step has changed, unless it is not finite, and goes on when this rank may.
+class ElasticBspStepOp : public SessionOp<ElasticBspWorker, tensorflow::AsyncOpKernel> {
  public:
-  using WorkerFetchOp::WorkerFetchOp;
+  explicit ElasticBspStepOp(tensorflow::OpKernelConstruction* context) : SessionOp(context) {
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
+  }
 
- protected:
-  void Wait(tensorflow::OpKernelContext* context, ElasticBspWorker* worker,
-            ElasticBspWorker::Callback callback) override {
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
+    const std::shared_ptr<ElasticBspWorker> worker = FindOrFail(context);
+    if (worker == nullptr) {
+      done();
+      return;
+    }
     const int count = context->num_inputs() - 1;
     worker->Step(PackInputs(context, 0, count), SampleBudget::Global().TakeDealt(),
                  context->input(count).scalar<bool>()(),
-                 Output(context, worker, std::move(callback)));
+                 CountingSamples(worker, [this, context, done = std::move(done)](
+                                             const Status& status, const Payload& values) {
+                   Finish(context, packed_, status, values);
+                   done();
+                 }));
   }
+
+ private:
+  Packed packed_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspAssign").Device(tensorflow::DEVICE_CPU),
-                        WorkerTakeOp<ElasticBspWorker, &ElasticBspWorker::Assign>);
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspFetch").Device(tensorflow::DEVICE_CPU),
-                        WorkerFetchOp<ElasticBspWorker>);
 REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStep").Device(tensorflow::DEVICE_CPU),
                         ElasticBspStepOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspDrain").Device(tensorflow::DEVICE_CPU),
-                        WorkerTakeOp<ElasticBspWorker, &ElasticBspWorker::Drain>);
 
 }  // namespace
 }  // namespace trepak

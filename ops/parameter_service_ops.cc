@@ -34,7 +34,7 @@ Json Statistics(const Session&) {
 }
 
 [[maybe_unused]] const bool kRegistered = Sessions::Global().Register(
-    "parameter_servers", {"the job's parameter servers", Make, Statistics});
+    "parameter_servers", {"the job's parameter servers", Make, Statistics, {}});
 
 }  // namespace
 }  // namespace trepak

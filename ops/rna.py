@@ -9,12 +9,6 @@ from trepak.ops.loader import load
 
 __all__ = [
     "RnaRound",
-    "assign_parameters",
-    "await_round",
-    "bring_last_change",
-    "drain_rna",
-    "exchange_parameters",
-    "fetch_parameters",
     "finished_rounds",
     "read_round",
     "remaining_rounds",
@@ -56,24 +50,6 @@ def write_gradients(session: int, gradients: Sequence[Any], rate: Any) -> Any:
     return load().trepak_rna_write(list(gradients), rate, session=session)
 
 
-def await_round(session: int) -> Any:
-    """Waits for a round to read; not if this rank has nothing that a round could take.
-
-    Raises:
-        HorovodInternalError: RNA has failed, or no round has ended in time.
-    """
-    return load().trepak_rna_await(session=session)
-
-
-def drain_rna(session: int) -> Any:
-    """Waits until all ranks drain, and what they still had has gone into a last round.
-
-    Raises:
-        HorovodInternalError: RNA has failed, or a rank did not drain in time.
-    """
-    return load().trepak_rna_drain(session=session)
-
-
 def finished_rounds(session: int) -> Any:
     """Returns how many rounds have finished and were not read; int32, []."""
     return load().trepak_rna_finished(session=session)
@@ -99,59 +75,3 @@ def read_round(session: int, dtype: Any, shapes: Sequence[Any]) -> RnaRound:
 def remaining_rounds(session: int) -> Any:
     """Returns how many rounds are to be read after a drain, finished or not; int32, []."""
     return load().trepak_rna_remaining(session=session)
-
-
-def exchange_parameters(session: int, values: Sequence[Any]) -> Any:
-    """Exchanges this rank's parameters with other groups, without waiting.
-
-    Args:
-        session: its number.
-        values: tensors of the dtype and shapes that the session was opened with.
-
-    Raises:
-        HorovodInternalError: RNA has failed, or the round read last has asked for no exchange.
-    """
-    return load().trepak_rna_exchange(list(values), session=session)
-
-
-def bring_last_change(session: int, values: Sequence[Any]) -> Any:
-    """Adds what this rank's group has changed to the job's parameters, if it leads the group.
-
-    Args:
-        session: its number.
-        values: as for `exchange_parameters`.
-
-    Raises:
-        HorovodInternalError: RNA has failed.
-    """
-    return load().trepak_rna_bring_last_change(list(values), session=session)
-
-
-def assign_parameters(session: int, values: Sequence[Any]) -> Any:
-    """Sets the job's parameters; for one rank, before all fetch them.
-
-    Args:
-        session: its number.
-        values: as for `exchange_parameters`.
-
-    Raises:
-        HorovodInternalError: RNA has failed.
-    """
-    return load().trepak_rna_assign(list(values), session=session)
-
-
-def fetch_parameters(session: int, dtype: Any, shapes: Sequence[Any]) -> list[Any]:
-    """Returns the job's parameters, for training to go on from, and counts others' samples.
-
-    Args:
-        session: its number.
-        dtype: what the session was opened with.
-        shapes: what the session was opened with.
-
-    Raises:
-        HorovodInternalError: RNA has failed.
-    """
-    made = load().trepak_rna_fetch(
-        num_values=len(shapes), T=dtype, shapes=list(shapes), session=session
-    )
-    return list(made)

@@ -32,24 +32,19 @@ REGISTER_OP("TrepakRnaWrite")
     .SetShapeFn(NoOutputs)
     .Doc("Hands over the gradients of what this rank was dealt, and their rate; does not wait.");
 
-REGISTER_OP("TrepakRnaAwait")
-    .Attr("session: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Waits for a round to read; not if this rank has nothing that a round could take.");
-
-REGISTER_OP("TrepakRnaDrain")
-    .Attr("session: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Waits until all ranks drain, and what they still had has gone into a last round.");
-
 REGISTER_OP("TrepakRnaFinished")
     .Output("rounds: int32")
     .Attr("session: int")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("Says how many rounds have finished and were not read.");
+
+REGISTER_OP("TrepakRnaRemaining")
+    .Output("rounds: int32")
+    .Attr("session: int")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("Says how many rounds are to be read after a drain, finished or not.");
 
 REGISTER_OP("TrepakRnaRead")
     .Output("gradients: num_gradients * T")
@@ -100,13 +95,15 @@ class RnaWriteOp : public RnaOp {
   }
 };
 
-class RnaFinishedOp : public RnaOp {
+// Outputs a number of rounds; of a session that is not open, none.
+template <auto kCount>
+class RnaCountOp : public RnaOp {
  public:
   using RnaOp::RnaOp;
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<RnaWorker> worker = Find();
-    const uint64_t finished = worker == nullptr ? 0 : worker->finished();
-    OutputScalar(context, 0, static_cast<int32_t>(finished));
+    const uint64_t count = worker == nullptr ? 0 : (worker.get()->*kCount)();
+    OutputScalar(context, 0, static_cast<int32_t>(count));
   }
 };
 
@@ -144,11 +141,10 @@ class RnaReadOp : public RnaOp {
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaWrite").Device(tensorflow::DEVICE_CPU), RnaWriteOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakRnaAwait").Device(tensorflow::DEVICE_CPU),
-                        WorkerAwaitOp<RnaWorker, &RnaWorker::Await>);
-REGISTER_KERNEL_BUILDER(Name("TrepakRnaDrain").Device(tensorflow::DEVICE_CPU),
-                        WorkerAwaitOp<RnaWorker, &RnaWorker::Drain>);
-REGISTER_KERNEL_BUILDER(Name("TrepakRnaFinished").Device(tensorflow::DEVICE_CPU), RnaFinishedOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaFinished").Device(tensorflow::DEVICE_CPU),
+                        RnaCountOp<&RnaWorker::finished>);
+REGISTER_KERNEL_BUILDER(Name("TrepakRnaRemaining").Device(tensorflow::DEVICE_CPU),
+                        RnaCountOp<&RnaWorker::remaining>);
 REGISTER_KERNEL_BUILDER(Name("TrepakRnaRead").Device(tensorflow::DEVICE_CPU), RnaReadOp);
 
 }  // namespace

@@ -95,8 +95,16 @@ Json Statistics(const Session& session) {
           {"copy_seconds", 1e-9 * static_cast<double>(c.copy_nanoseconds)}};
 }
 
-[[maybe_unused]] const bool kRegistered =
-    Sessions::Global().Register(RnaWorker::kSystem, {"RNA", Make, Statistics});
+[[maybe_unused]] const bool kRegistered = Sessions::Global().Register(
+    RnaWorker::kSystem, {"RNA",
+                         Make,
+                         Statistics,
+                         {{"await", Awaiting<RnaWorker, &RnaWorker::Await>},
+                          {"drain", Awaiting<RnaWorker, &RnaWorker::Drain>},
+                          {"exchange", Handing<RnaWorker, &RnaWorker::Exchange>},
+                          {"bring", Taking<RnaWorker, &RnaWorker::BringLastChange>},
+                          {"assign", Taking<RnaWorker, &RnaWorker::Assign>},
+                          {"fetch", Fetching<RnaWorker>}}});
 
 }  // namespace
 }  // namespace trepak

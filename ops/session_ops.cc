@@ -48,6 +48,24 @@ REGISTER_OP("TrepakCloseSession")
     .SetShapeFn(NoOutputs)
     .Doc("Ends its threads and flows; what waits fails. Others get time to end as well.");
 
+REGISTER_OP("TrepakAct")
+    .Input("values: types")
+    .Output("made: num_made * T")
+    .Attr("types: list({float, double}) >= 0")
+    .Attr("num_made: int >= 0")
+    .Attr("T: {float, double}")
+    .Attr("shapes: list(shape)")
+    .Attr("system: string")
+    .Attr("session: int")
+    .Attr("action: string")
+    .SetIsStateful()
+    .SetShapeFn(ShapesOfAttribute)
+    .Doc(R"doc(
+Does what a step does with a session, and ends when that is done; see System::actions.
+
+made: of the attribute shapes.
+)doc");
+
 REGISTER_OP("TrepakSessionStatistics")
     .Output("statistics: string")
     .Attr("system: string")
@@ -148,6 +166,42 @@ class CloseSessionOp : public AnySessionOp {
   int64_t patience_ = 0;
 };
 
+class ActOp : public tensorflow::AsyncOpKernel {
+ public:
+  explicit ActOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    std::string action;
+    int64_t number = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("system", &system_));
+    OP_REQUIRES_OK(context, context->GetAttr("session", &number));
+    OP_REQUIRES_OK(context, context->GetAttr("action", &action));
+    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
+    number_ = static_cast<uint32_t>(number);
+    action_ = Sessions::Global().FindAction(system_, action);
+    OP_REQUIRES(context, action_ != nullptr,
+                absl::NotFoundError("trepak: " + system_ + " can't do " + action));
+  }
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
+    const std::shared_ptr<Session> session = Sessions::Global().Find(system_, number_);
+    const auto worker = session == nullptr ? nullptr : session->Find<Endpoint>(0);
+    OP_REQUIRES_OK_ASYNC(
+        context, ToFlowError(worker == nullptr ? Sessions::Global().NotOpen(system_) : OkStatus()),
+        done);
+    const int count = context->num_inputs();
+    action_(worker, count == 0 ? Payload() : PackInputs(context, 0, count),
+            [this, context, done = std::move(done)](const Status& status, const Payload& made) {
+              Finish(context, packed_, status, made);
+              done();
+            });
+  }
+
+ private:
+  std::string system_;
+  uint32_t number_ = 0;
+  System::Action action_;
+  Packed packed_;
+};
+
 class SessionStatisticsOp : public AnySessionOp {
  public:
   using AnySessionOp::AnySessionOp;
@@ -158,6 +212,7 @@ class SessionStatisticsOp : public AnySessionOp {
   }
 };
 
+REGISTER_KERNEL_BUILDER(Name("TrepakAct").Device(tensorflow::DEVICE_CPU), ActOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakOpenSession").Device(tensorflow::DEVICE_CPU), OpenSessionOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakConnectSession").Device(tensorflow::DEVICE_CPU),
                         ConnectSessionOp);
@@ -211,6 +266,26 @@ Status Sessions::NotOpen(const std::string& system) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto known = systems_.find(system);
   return Session(known == systems_.end() ? system : known->second.name).NotOpen();
+}
+
+void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const Status& status,
+            const Payload& values) {
+  OP_REQUIRES_OK(context, ToFlowError(status));
+  OP_REQUIRES(
+      context, packed.count() == 0 || values.size() == packed.bytes(),
+      absl::InvalidArgumentError("trepak: this op's shapes have " + std::to_string(packed.bytes()) +
+                                 " bytes, the values " + std::to_string(values.size())));
+  packed.Output(values, context);
+}
+
+System::Action Sessions::FindAction(const std::string& system, const std::string& action) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = systems_.find(system);
+  if (known == systems_.end()) {
+    return nullptr;
+  }
+  const auto found = known->second.actions.find(action);
+  return found == known->second.actions.end() ? nullptr : found->second;
 }
 
 Json Sessions::Statistics(const std::string& system, uint32_t number) const {

@@ -40,6 +40,12 @@ struct System {
   std::function<Status(const Opening&, Session::Parts*)> make;
   // What has been counted, by names with units; of a session that is not open, zeros or nothing.
   std::function<Json(const Session&)> statistics;
+  // What steps do with the first part of a session, by name: takes the values of tensors in one
+  // buffer, or nothing, and answers when it is done, in any thread, with values to go on from, or
+  // nothing. Must not block.
+  using Done = std::function<void(const Status&, const Payload&)>;
+  using Action = std::function<void(std::shared_ptr<Endpoint> worker, Payload values, Done done)>;
+  std::map<std::string, Action> actions;
 };
 
 // The systems of this library, and their sessions in this process; those never go, but are closed.
@@ -61,6 +67,9 @@ class Sessions {
 
   // That it does not run.
   Status NotOpen(const std::string& system) const;
+
+  // Null if there is none of that name.
+  System::Action FindAction(const std::string& system, const std::string& action) const;
 
   // See System::statistics.
   Json Statistics(const std::string& system, uint32_t number) const;
@@ -95,6 +104,10 @@ inline absl::Status ToOptionsError(const Status& status) {
 
 // Where the tensors of which a session's options have the dtype and shapes lie in one buffer.
 Packed PackedFrom(const Json& options);
+
+// Ends an op with the tensors in a buffer, or with an error.
+void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const Status& status,
+            const Payload& values);
 
 // An op, a kernel of type Kernel, of the worker that is the first part of a system's session.
 // Worker::kSystem: its name.

@@ -8,7 +8,7 @@ from typing import Any
 
 from trepak.ops.loader import load
 
-__all__ = ["close_session", "connect_session", "open_session", "session_statistics"]
+__all__ = ["act", "close_session", "connect_session", "open_session", "session_statistics"]
 
 
 def open_session(system: str, session: int, options: Mapping[str, Any], secret: bytes) -> list[str]:
@@ -79,3 +79,39 @@ def session_statistics(system: str, session: int) -> dict[str, Any]:
         text = load().trepak_session_statistics(system=system, session=session).numpy()
     found: dict[str, Any] = json.loads(text)
     return found
+
+
+def act(
+    system: str,
+    session: int,
+    action: str,
+    values: Sequence[Any] = (),
+    dtype: Any = "float32",
+    shapes: Sequence[Any] = (),
+) -> Any:
+    """Does what a step does with a session; the system's `_session.cc` says what there is.
+
+    Args:
+        system: see `open_session`.
+        session: see `open_session`.
+        action: its name, such as "assign".
+        values: tensors of the dtype and shapes that the session was opened with, or none.
+        dtype: of what it returns.
+        shapes: of what it returns.
+
+    Returns:
+        A list of tensors, where there are shapes; otherwise the op, which ends when it is done.
+
+    Raises:
+        HorovodInternalError: the system has failed; when the op runs.
+    """
+    made = load().trepak_act(
+        list(values),
+        num_made=len(shapes),
+        T=dtype,
+        shapes=list(shapes),
+        system=system,
+        session=session,
+        action=action,
+    )
+    return list(made) if shapes else made

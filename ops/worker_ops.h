@@ -33,88 +33,51 @@ inline Session::Parts WorkerAndCoordinator(std::shared_ptr<Endpoint> worker,
   return parts;
 }
 
-// Waits in one of the worker's threads, or the parameter client's.
-template <typename Worker>
-class WorkerWaitOp : public SessionOp<Worker, tensorflow::AsyncOpKernel> {
- public:
-  using SessionOp<Worker, tensorflow::AsyncOpKernel>::SessionOp;
+// The actions below call a method of the worker, which they keep alive until it has answered.
 
-  void ComputeAsync(tensorflow::OpKernelContext* context,
-                    tensorflow::AsyncOpKernel::DoneCallback done) override {
-    const std::shared_ptr<Worker> worker = this->FindOrFail(context);
-    if (worker == nullptr) {
-      done();
-      return;
+// One that waits for something: kMethod(callback).
+template <typename Worker, auto kMethod>
+void Awaiting(std::shared_ptr<Endpoint> worker, Payload, System::Done done) {
+  auto* const own = static_cast<Worker*>(worker.get());
+  (own->*kMethod)([worker = std::move(worker), done = std::move(done)](const Status& status) {
+    done(status, Payload());
+  });
+}
+
+// One that takes values, and waits until they have arrived where they belong:
+// kMethod(values, callback).
+template <typename Worker, auto kMethod>
+void Taking(std::shared_ptr<Endpoint> worker, Payload values, System::Done done) {
+  auto* const own = static_cast<Worker*>(worker.get());
+  (own->*kMethod)(std::move(values), [worker = std::move(worker), done = std::move(done)](
+                                         const Status& status) { done(status, Payload()); });
+}
+
+// One that takes values at once: kMethod(values) returns whether it could.
+template <typename Worker, auto kMethod>
+void Handing(const std::shared_ptr<Endpoint>& worker, const Payload& values,
+             const System::Done& done) {
+  done((static_cast<Worker*>(worker.get())->*kMethod)(values), Payload());
+}
+
+// What ends an action with values to go on from; counts the samples that the worker has heard of.
+template <typename Worker>
+System::Done CountingSamples(std::shared_ptr<Worker> worker, System::Done done) {
+  return [worker = std::move(worker), done = std::move(done)](const Status& status,
+                                                              const Payload& values) {
+    if (status.ok()) {
+      SampleBudget::Global().Count(worker->TakeSamples());
     }
-    Wait(context, worker.get(), End(context, std::move(done), worker));
-  }
+    done(status, values);
+  };
+}
 
- protected:
-  virtual void Wait(tensorflow::OpKernelContext* context, Worker* worker,
-                    typename Worker::Callback callback) = 0;
-};
-
-// Waits for one thing.
-template <typename Worker, auto kAwait>
-class WorkerAwaitOp : public WorkerWaitOp<Worker> {
- public:
-  using WorkerWaitOp<Worker>::WorkerWaitOp;
-
- protected:
-  void Wait(tensorflow::OpKernelContext*, Worker* worker,
-            typename Worker::Callback callback) override {
-    (worker->*kAwait)(std::move(callback));
-  }
-};
-
-// Hands what its inputs hold to the worker, and waits until it has arrived where it belongs.
-template <typename Worker, auto kTake>
-class WorkerTakeOp : public WorkerWaitOp<Worker> {
- public:
-  using WorkerWaitOp<Worker>::WorkerWaitOp;
-
- protected:
-  void Wait(tensorflow::OpKernelContext* context, Worker* worker,
-            typename Worker::Callback callback) override {
-    (worker->*kTake)(PackInputs(context, 0, context->num_inputs()), std::move(callback));
-  }
-};
-
-// Outputs the job's parameters, and counts the samples that the worker has heard of.
+// One that returns the job's parameters: Fetch(callback).
 template <typename Worker>
-class WorkerFetchOp : public WorkerWaitOp<Worker> {
- public:
-  explicit WorkerFetchOp(tensorflow::OpKernelConstruction* context)
-      : WorkerWaitOp<Worker>(context) {
-    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
-  }
-
- protected:
-  void Wait(tensorflow::OpKernelContext* context, Worker* worker,
-            typename Worker::Callback callback) override {
-    worker->Fetch(Output(context, worker, std::move(callback)));
-  }
-
-  typename Worker::ValuesCallback Output(tensorflow::OpKernelContext* context, Worker* worker,
-                                         typename Worker::Callback callback) const {
-    return [this, context, worker, callback = std::move(callback)](const Status& status,
-                                                                   const Payload& values) {
-      if (status.ok() && values.size() != packed_.bytes()) {
-        callback(InvalidArgumentError("this op's shapes have " + std::to_string(packed_.bytes()) +
-                                      " bytes, the parameters " + std::to_string(values.size())));
-        return;
-      }
-      if (status.ok()) {
-        packed_.Output(values, context);
-        SampleBudget::Global().Count(worker->TakeSamples());
-      }
-      callback(status);
-    };
-  }
-
- private:
-  Packed packed_;
-};
+void Fetching(const std::shared_ptr<Endpoint>& worker, const Payload&, System::Done done) {
+  const auto own = std::static_pointer_cast<Worker>(worker);
+  own->Fetch(CountingSamples(own, std::move(done)));
+}
 
 // Gives a job parameters on its parameter servers, under this key and the next ones.
 inline Status ServeParameters(uint32_t key, ElementType type, uint32_t size,

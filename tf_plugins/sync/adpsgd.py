@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from trepak.horovod_ext import adpsgd, collectives, exchange, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.ops import adpsgd as native
 from trepak.tf_plugins.optimizer.distribution import Distribution
 from trepak.tf_plugins.sync.asynchronous_step import LocalStep
 from trepak.tf_plugins.sync.sync_model import SyncModel
@@ -53,16 +52,14 @@ class Replica(LocalStep):
     def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
         optimizer._apply_plainly(ready_grads, list(variables))
-        native.add_change(self.session, self._values.read())
+        self._bring("add")
         step_probe.mark_done([], ready, at_own_pace=True)
-        self._values.show(
-            native.load_parameters(self.session, self._values.dtype, self._values.shapes())
-        )
+        self._values.show(self._taken("load"))
 
     def _start(self, variables: Sequence[Any]) -> None:
         self.session = adpsgd.start({"seed": self._seed, **self._values.described()})
         with tf.init_scope():
-            native.assign_parameters(self.session, self._values.read())
+            self._bring("assign")
             exchange.gather(None, "that all replicas are set")  # before any is averaged
 
     def rounds(self) -> RoundsOfRank:
@@ -77,13 +74,13 @@ class Replica(LocalStep):
         if self.session is None:
             return
         with tf.init_scope():
-            native.bring_change(self.session, self._values.read())  # weights that were set since
-            native.settle(self.session)
+            self._bring("bring")  # weights that were set since
+            self._act("settle")
             # Averagings move parameters between ranks until all have settled.
             exchange.gather(None, "that all replicas have settled")
-            mine = native.load_parameters(self.session, self._values.dtype, self._values.shapes())
+            mine = self._taken("load")
             name = f"trepak_adpsgd_{self.session}"
             self._values.show(
                 collectives.grouped_allreduce(mine, op=collectives.Average, name=name)
             )
-            native.show_parameters(self.session, self._values.read())
+            self._bring("show")

@@ -125,6 +125,14 @@ class LocalStep(AsynchronousStep):
         self._check_same(self._variables, variables)
         self._exchange(optimizer, grads, variables)
 
+    def _bring(self, action: str) -> None:
+        """Hands the variables' values to native code, by an action of the session."""
+        self._act(action, self._values.read())
+
+    def _taken(self, action: str) -> list[Any]:
+        """Returns values of the variables that native code has, by an action of the session."""
+        return self._act(action, (), self._values.dtype, self._values.shapes())  # type: ignore[no-any-return]
+
     @abc.abstractmethod
     def _start(self, variables: Sequence[Any]) -> None:
         """Starts native code, with these variables; a collective call."""

@@ -72,15 +72,13 @@ class ServerStep(LocalStep):
         self.session = elastic_bsp.start(self._options, values)
         with tf.init_scope():
             if basics.rank() == 0:
-                native.assign_parameters(self.session, self._values.read())
+                self._bring("assign")
             exchange.gather(None, "that the job's parameters are set")
             self._fetch()
 
     def _fetch(self) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
-        self._values.show(
-            native.fetch_parameters(self.session, self._values.dtype, self._values.shapes())
-        )
+        self._values.show(self._taken("fetch"))
         exchange.gather(None, "that all ranks have the job's parameters")
 
     def rounds(self) -> RoundsOfRank:
@@ -106,7 +104,7 @@ class ServerStep(LocalStep):
         if self.session is None:
             return
         with tf.init_scope():
-            native.drain_elastic_bsp(self.session, self._values.read())
+            self._bring("drain")
             self._fetch()
 
 

@@ -43,25 +43,22 @@ class GroupedRounds(Rounds):
             rna_groups.check_that_sets_can_be_added()
         self._reject_constraints(self._summed)
         self._values = ExchangedValues(self._summed)
-        session = rna.start(self._options, self._described(), self.groups)
+        self.session = rna.start(self._options, self._described(), self.groups)
         with tf.init_scope():
             if basics.rank() == 0:
-                native.assign_parameters(session, self._values.read())
+                self._act("assign", self._values.read())
             exchange.gather(None, "that the job's parameters are set")
-            self._fetch(session)
-        self.session = session
+            self._fetch()
 
-    def _fetch(self, session: int) -> None:
+    def _fetch(self) -> None:
         """Takes the job's parameters, on all ranks before any of them changes them again."""
-        self._values.show(native.fetch_parameters(session, self._dtype, self._shapes()))
+        self._values.show(self._act("fetch", (), self._dtype, self._shapes()))
         exchange.gather(None, "that all ranks have the job's parameters")
 
     def _apply_one(self, optimizer: Any) -> native.RnaRound:
         read = super()._apply_one(optimizer)
         if_true(read.is_exchange, lambda: self._values.show(read.gradients))
-        if_true(
-            read.exchanges, lambda: native.exchange_parameters(self.session, self._values.read())
-        )
+        if_true(read.exchanges, lambda: self._act("exchange", self._values.read()))
         return read
 
     def drain(self, optimizer: Any) -> None:
@@ -70,12 +67,12 @@ class GroupedRounds(Rounds):
         if self.session is None:
             return
         with tf.init_scope():
-            native.bring_last_change(self.session, self._values.read())
+            self._act("bring", self._values.read())
             # A schedule goes on as the job does, not as the group: by the share of all ranks.
             progress = float(self._progress)
             everyone = exchange.gather(progress, "that all groups have brought what they changed")
             self._progress.assign(sum(everyone) / len(everyone))
-            self._fetch(self.session)
+            self._fetch()
             if self._auto:
                 self._regroup(optimizer)
 
@@ -99,6 +96,6 @@ class GroupedRounds(Rounds):
         self._before, self._copied_before = self.rounds(), self.statistics()["copy_seconds"]
         self.groups, self._timed = groups, (0, 0.0)
         rna.regroup(self.session, self._options, self._described(), groups)
-        self._fetch(self.session)
+        self._fetch()
         # Groups have taken different numbers of rounds, and the members of one must be alike.
         broadcast_variables(optimizer.variables, root_rank=0)

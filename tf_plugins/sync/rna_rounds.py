@@ -71,7 +71,7 @@ class Rounds(AsynchronousStep):
         handed = native.write_gradients(self.session, summed, self._rate(optimizer))
         if self._waits:
             with tf.control_dependencies([handed]):
-                handed = native.await_round(self.session)
+                handed = self._act("await")
         step_probe.mark_done([], ready, at_own_pace=True)
         # TensorFlow orders a loop by the variables in it, and these ops have none.
         with tf.control_dependencies([handed]):
@@ -94,10 +94,10 @@ class Rounds(AsynchronousStep):
 
     def _drain(self, optimizer: Any) -> None:
         def wait_and_apply() -> None:
-            with tf.control_dependencies([native.await_round(self.session)]):
+            with tf.control_dependencies([self._act("await")]):
                 self._apply_one(optimizer)
 
-        with tf.control_dependencies([native.drain_rna(self.session)]):
+        with tf.control_dependencies([self._act("drain")]):
             while_true(lambda: native.remaining_rounds(self.session) > 0, wait_and_apply)
 
     def rounds(self) -> RoundsOfRank:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.ops.sessions import session_statistics
+from trepak.ops.sessions import act, session_statistics
 from trepak.tf_plugins.optimizer.distribution import Distribution
 
 
@@ -65,6 +65,16 @@ class Step(abc.ABC):
 
     def resume(self) -> None:
         """Has what was exchanged before Horovod was shut down go on; a collective call."""
+
+    def _act(
+        self,
+        action: str,
+        values: Sequence[Any] = (),
+        dtype: Any = "float32",
+        shapes: Sequence[Any] = (),
+    ) -> Any:
+        """Does something with the native session; see `trepak.ops.sessions.act`."""
+        return act(self.system, self.session, action, values, dtype, shapes)
 
     @abc.abstractmethod
     def drain(self, optimizer: Any) -> None:
