@@ -7,6 +7,7 @@ latest first, before Horovod is shut down.
 from __future__ import annotations
 
 import atexit
+import functools
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,13 @@ from trepak.ops import sessions as native
 _PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends its own
 _SECRET_BYTES = 32
 _URGENT = 46  # DSCP of small messages that everybody waits for
+
+NAMES = {  # as users know them
+    "adpsgd": "AD-PSGD",
+    "elastic_bsp": "ElasticBSP, SSP or ASP",
+    "parameter_servers": "the parameter servers",
+    "rna": "RNA",
+}
 
 _open: dict[int, str] = {}  # by number, of which system
 _next_number = 0  # none is drawn twice: an optimizer of a job before must not meet another's flows
@@ -50,12 +58,12 @@ def open_session(
     number = draw_number() if session is None else session
     job = place_in_job() | {"dscp": list(dscp)}
     secret = _draw_secret()
+    _close_with_horovod()
     _open[number] = system
-    basics.before_shutdown(_close_all)
-    atexit.register(_close_all)
     addresses = native.open_session(system, number, {**options, "job": job}, secret)
-    native.connect_session(system, number, exchange.gather(addresses, f"addresses of {system}"))
-    exchange.gather(None, f"that all flows of {system} are open")
+    name = NAMES.get(system, system)
+    native.connect_session(system, number, exchange.gather(addresses, f"addresses of {name}"))
+    exchange.gather(None, f"that all flows of {name} are open")
     return number
 
 
@@ -64,6 +72,17 @@ def close_session(session: int) -> None:
     system = _open.pop(session, None)
     if system is not None:
         native.close_session(system, session, _PATIENCE_SECONDS)
+
+
+def _close_with_horovod() -> None:
+    if not _open:  # else what was to end before them would end after them
+        basics.before_shutdown(_close_all)
+    _close_at_exit()
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    atexit.register(_close_all)
 
 
 def _close_all() -> None:

@@ -164,6 +164,7 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
     tensorflow::CancellationManager* const cancellation = context->cancellation_manager();
     const tensorflow::CancellationToken token = cancellation->get_cancellation_token();
     const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+    const auto delivered = std::make_shared<std::atomic<bool>>(false);
     if (!cancellation->RegisterCallback(token, [exchange, key, cancelled] {
           cancelled->store(true);
           exchange->CancelDeliver(key);
@@ -172,19 +173,20 @@ class DeliverGradientOp : public tensorflow::AsyncOpKernel {
       done();
       return;
     }
-    exchange->Deliver(
-        key, [this, context, cancellation, token, done](const Status& error, Payload result) {
-          cancellation->TryDeregisterCallback(token);
-          if (error.ok()) {
-            context->set_output(0, TensorOf(type_, shape_, std::move(result)));
-          } else {
-            context->SetStatus(error.code() == StatusCode::kCancelled
-                                   ? absl::CancelledError(std::string(error.message()))
-                                   : ToFlowError(error));
-          }
-          done();
-        });
-    if (cancelled->load()) {
+    exchange->Deliver(key, [this, context, cancellation, token, delivered, done](
+                               const Status& error, Payload result) {
+      delivered->store(true);
+      cancellation->TryDeregisterCallback(token);
+      if (error.ok()) {
+        context->set_output(0, TensorOf(type_, shape_, std::move(result)));
+      } else {
+        context->SetStatus(error.code() == StatusCode::kCancelled
+                               ? absl::CancelledError(std::string(error.message()))
+                               : ToFlowError(error));
+      }
+      done();
+    });
+    if (cancelled->load() && !delivered->load()) {
       exchange->CancelDeliver(key);  // it was cancelled before it began to wait
     }
   }

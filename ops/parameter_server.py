@@ -10,7 +10,7 @@ __all__ = ["register_variable"]
 
 
 def register_variable(key: int, label: str, dtype: Any, elements: int) -> None:
-    """Makes a variable known to the engine.
+    """Makes a variable known to the parameter servers.
 
     Args:
         key: its number, the same on all ranks.
@@ -19,7 +19,7 @@ def register_variable(key: int, label: str, dtype: Any, elements: int) -> None:
         elements: how many it has.
 
     Raises:
-        tf.errors.UnknownError: another one has that key, or the engine has failed.
+        tf.errors.UnknownError: another one has that key, or the servers have failed.
     """
     import tensorflow as tf
 

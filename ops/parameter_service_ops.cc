@@ -10,6 +10,9 @@ namespace trepak {
 namespace {
 
 Status Make(const System::Opening& opening, Session::Parts* parts) {
+  if (ParameterService::Global().client() != nullptr) {
+    return FailedPreconditionError("the job's parameter servers run already");
+  }
   const Json& given = opening.options;
   ParameterService::Options options;
   options.job = opening.job;

@@ -35,6 +35,8 @@ _EXPORTS = {
     ),
     "tf_plugins.model.model_loading": "load_model",
     "tf_plugins.sync.sync_model": "SyncModel",
+    "tf_plugins.sync.step": "Step",
+    "tf_plugins.sync.asynchronous_step": "AsynchronousStep",
     "horovod_ext.old_names": "_executing_eagerly",
     "horovod_ext.transport": "Transport",
     "tf_plugins.transport.parameter_servers": "ParameterServers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +64,7 @@ def test_hooks_act_in_one_order_and_leave_nothing(names: tuple[str, ...]) -> Non
     model.train_on_batch(X, Y)
     model.predict(X, verbose=0)
     assert seen == []
-    assert set(vars(model)) - before == {"_trepak_hooks"}
+    assert set(vars(model)) - before == {"_trepak_attached"}
 
 
 def test_a_method_of_the_model_itself_comes_back() -> None:
@@ -81,6 +82,39 @@ def test_a_hook_takes_the_place_of_one_of_its_name() -> None:
         attach(model, ModelHook("overlap", {"predict": noting(text, seen)}))
     model.predict(X, verbose=0)
     assert seen == ["second"]
+
+
+def test_what_a_user_has_put_around_a_hook_stays() -> None:
+    model, seen = compiled(), []  # type: ignore[var-annotated]
+    attach(model, ModelHook("overlap", {"predict": noting("hook", seen)}))
+    hooked = model.predict
+    model.predict = functools.wraps(hooked)(noting("user", seen)(model, hooked))
+    attach(model, ModelHook("lockstep", {"predict": noting("later", seen)}))
+    model.predict(X, verbose=0)
+    assert seen[0] == "later" and seen[-2:] == ["user", "hook"]
+
+
+def test_a_train_function_that_is_not_made_anew_stays_the_same() -> None:
+    model, seen = compiled(), []  # type: ignore[var-annotated]
+    attach(model, ModelHook("overlap", train_function=noting("hook", seen)))
+    model.make_train_function()
+    traced = model.train_function
+    model.make_train_function()
+    assert model.train_function is traced
+
+
+def test_a_model_that_makes_its_own_train_function_has_hooks_too() -> None:
+    class Own(keras.Model):
+        def make_train_function(self, force: bool = False) -> Any:
+            self.train_function = lambda iterator: {"loss": 0.0}
+            return self.train_function
+
+    model, seen = Own(), []  # type: ignore[var-annotated]
+    attach(model, ModelHook("lockstep", train_function=noting("hook", seen)))
+    for _ in range(2):
+        model.make_train_function(force=True)
+        model.train_function(None)
+    assert seen == ["hook", "hook"]
 
 
 def test_other_models_see_nothing() -> None:

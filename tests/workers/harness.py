@@ -62,7 +62,8 @@ def chosen(arguments: Sequence[str]) -> dict[str, Case]:
 
 def counted(optimizer: Any, prefix: str = "") -> types.SimpleNamespace:
     """Returns an optimizer's statistics, those whose names begin so, without the prefix."""
-    found = {n.removeprefix(prefix): v for n, v in optimizer.statistics().items() if prefix in n}
+    counted = optimizer.statistics()
+    found = {n.removeprefix(prefix): v for n, v in counted.items() if n.startswith(prefix)}
     return types.SimpleNamespace(**found)
 
 

@@ -23,7 +23,6 @@ from trepak.tf_plugins.callbacks.comparison import Comparison, KeepsAlike
 from trepak.tf_plugins.model.distributed_models import is_distributed, optimizers_of, process_set_of
 from trepak.tf_plugins.model.keras_changes import change
 from trepak.tf_plugins.model.lockstep import out_of_lockstep
-from trepak.tf_plugins.model.model_hooks import wrap_train_function
 from trepak.tf_plugins.model.tracing import reject_replicas
 from trepak.tf_plugins.model.turns import one_at_a_time
 
@@ -39,7 +38,7 @@ def install() -> None:
         TensorFlowTrainer,
         "make_train_function",
         _making,
-        "optimizers may become distributed after compile(); hooks go around what is made",
+        "optimizers may become distributed after compile()",
     )
     change(TensorFlowTrainer, "fit", _fitting, "nothing else runs before all callbacks begin")
     reads = "what callbacks put in the place where results are read stays after an exception"
@@ -72,9 +71,7 @@ def _leave_xla_out(model: Any) -> None:
 def _making(plain: Callable[..., Any]) -> Callable[..., Any]:
     def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         _leave_xla_out(self)  # optimizers may have come after compile()
-        made = plain(self, *args, **kwargs)
-        wrap_train_function(self)
-        return made
+        return plain(self, *args, **kwargs)
 
     return make_train_function
 

@@ -8,7 +8,7 @@ of `ORDER`. Taken off, they leave the model as it was.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ Wrap = Callable[[Any, Callable[..., Any]], Callable[..., Any]]  # of a model, an
 
 # The outermost first: ranks agree on a batch before anything is done with it.
 ORDER = ("lockstep", "overlap")
-_HOOKS, _PLAIN = "_trepak_hooks", "_trepak_plain"
+_ATTACHED = "_trepak_attached"
 
 
 @dataclass(frozen=True)
@@ -36,61 +36,97 @@ class ModelHook:
     train_function: Wrap | None = None
     retraces: bool = False
 
+    def wraps(self) -> dict[str, Wrap]:
+        """Returns the wrappers of methods; where Keras makes the train function, it is wrapped."""
+        made = {} if self.train_function is None else {_MAKES: _making}
+        return {**self.methods, **made}
+
+
+@dataclass
+class _Attached:
+    """What a model has of hooks.
+
+    Attributes:
+        hooks: by name.
+        methods: by name, each as it was, whether it was the model's own attribute, and its wrapper.
+        train_function: as Keras has made it, and its wrapper.
+    """
+
+    hooks: dict[str, ModelHook] = field(default_factory=dict)
+    methods: dict[str, tuple[Any, bool, Any]] = field(default_factory=dict)
+    train_function: tuple[Any, Any] = (None, None)
+
 
 def attached(model: Any, name: str) -> bool:
     """Tells whether a model has the hook of this name."""
-    return name in vars(model).get(_HOOKS, {})
+    return name in vars(model).get(_ATTACHED, _Attached()).hooks
 
 
 def attach(model: Any, hook: ModelHook) -> None:
     """Has a hook act around a model, in place of one of the same name."""
-    _change(model, {**vars(model).get(_HOOKS, {}), hook.name: hook}, hook)
+    # Keras would track what is set as an attribute.
+    state = vars(model).setdefault(_ATTACHED, _Attached())
+    before = state.hooks.get(hook.name, hook)
+    state.hooks[hook.name] = hook
+    _rewrap(model, state, {*before.wraps(), *hook.wraps()}, hook.retraces)
 
 
 def detach(model: Any, name: str) -> None:
     """Takes a hook off a model, if it has it."""
-    hooks = dict(vars(model).get(_HOOKS, {}))
-    hook = hooks.pop(name, None)
+    state = vars(model).get(_ATTACHED, _Attached())
+    hook = state.hooks.pop(name, None)
     if hook is not None:
-        _change(model, hooks, hook)
+        _rewrap(model, state, hook.wraps(), hook.retraces)
 
 
-def wrap_train_function(model: Any) -> None:
-    """Puts the hooks around a train function that Keras has made; `keras_hooks` calls it then."""
-    function = model.train_function
-    if function is None:
-        return
-    plain = wrapped = getattr(function, _PLAIN, function)
-    for hook in _from_inside(vars(model).get(_HOOKS, {})):
-        if hook.train_function is not None:
-            wrapped = hook.train_function(model, wrapped)
-    if wrapped is not plain:
-        setattr(wrapped, _PLAIN, plain)
-    if wrapped is not function:
-        model.train_function = wrapped
+_MAKES = "make_train_function"
 
 
-def _change(model: Any, hooks: dict[str, ModelHook], changed: ModelHook) -> None:
-    own = vars(model)  # Keras would track what is set as an attribute
-    own[_HOOKS] = hooks
-    for name in changed.methods:
-        there = getattr(model, name)
-        plain = getattr(there, _PLAIN, there)
+def _making(model: Any, make_train_function: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made = make_train_function(*args, **kwargs)
+        state = vars(model)[_ATTACHED]
+        if model.train_function is not state.train_function[1]:
+            _wrap_train_function(model, state)
+        return made
+
+    return make
+
+
+def _rewrap(model: Any, state: _Attached, names: Iterable[str], retraces: bool) -> None:
+    own = vars(model)
+    for name in names:
+        plain, was_own, wrapped = state.methods.pop(name, (None, False, None))
+        if plain is None or own.get(name) is not wrapped:  # a user has put another in its place
+            plain, was_own = getattr(model, name), name in own
         own.pop(name, None)
-        # What the model had in its class' place stays; a method of its class is found without.
-        if getattr(plain, "__func__", None) is not getattr(type(model), name, None):
+        if was_own:
             own[name] = plain
         wrapped = plain
-        for hook in _from_inside(hooks):
-            if name in hook.methods:
-                wrapped = functools.wraps(wrapped)(hook.methods[name](model, wrapped))
+        for hook in _from_inside(state):
+            wrap = hook.wraps().get(name)
+            # However many hooks wrap the train function, it is wrapped where it is made once.
+            if wrap is not None and (wrap is not _making or wrapped is plain):
+                wrapped = functools.wraps(wrapped)(wrap(model, wrapped))
         if wrapped is not plain:
-            setattr(wrapped, _PLAIN, plain)
+            state.methods[name] = plain, was_own, wrapped
             own[name] = wrapped
-    if changed.retraces:
+    if retraces:
         model.train_function = None
-    wrap_train_function(model)
+    _wrap_train_function(model, state)
 
 
-def _from_inside(hooks: Mapping[str, ModelHook]) -> list[ModelHook]:
-    return [hooks[name] for name in reversed(ORDER) if name in hooks]
+def _wrap_train_function(model: Any, state: _Attached) -> None:
+    plain, wrapped = state.train_function
+    if model.train_function is not wrapped:
+        plain = model.train_function
+    wrapped = plain
+    for hook in _from_inside(state):
+        if plain is not None and hook.train_function is not None:
+            wrapped = hook.train_function(model, wrapped)
+    state.train_function = plain, wrapped
+    model.train_function = wrapped
+
+
+def _from_inside(state: _Attached) -> list[ModelHook]:
+    return [state.hooks[name] for name in reversed(ORDER) if name in state.hooks]

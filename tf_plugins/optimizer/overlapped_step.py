@@ -93,6 +93,7 @@ class OverlappedStep:
         """Has the transport run again where Horovod was shut down since; a collective call."""
         if self._rate is not None and self._distribution.reducer.takes_part():
             self._distribution.reducer.transport.start()
+            _watch(self)
 
     def takes(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
         """Tells whether this step was opened, so that its gradients are to be pushed."""
@@ -214,11 +215,14 @@ def _watch(step: OverlappedStep) -> None:
     """Has a step's gradients that are pending when all ends not be lost silently."""
     _watched.add(step)
     basics.before_shutdown(_warn_of_pending)  # again: before what carries them ends
-    atexit.unregister(_warn_of_pending)
+    _warn_at_exit()
+
+
+@functools.cache
+def _warn_at_exit() -> None:
     atexit.register(_warn_of_pending)
 
 
 def _warn_of_pending() -> None:
     for step in list(_watched):
         step.warn_of_pending()
-    _watched.clear()

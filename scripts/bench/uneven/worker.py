@@ -210,7 +210,11 @@ def _counted(optimizer: Any) -> dict[str, dict[str, Any]]:
     if step.is_synchronous:
         return {"rounds": {}, "figures": {}}
     counted = step.statistics().items()
-    named = {_KEPT.get(n, n): v for n, v in counted if n in _KEPT or n.startswith("planned_")}
+    named = {
+        _KEPT.get(n, n): v
+        for n, v in counted
+        if n in _KEPT or n == "not_finite" or n.startswith("planned_")
+    }
     return {"rounds": vars(step.rounds()), "figures": named}
 
 
