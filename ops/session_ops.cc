@@ -270,12 +270,16 @@ Status Sessions::NotOpen(const std::string& system) const {
 
 void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const Status& status,
             const Payload& values) {
-  OP_REQUIRES_OK(context, ToFlowError(status));
-  OP_REQUIRES(
-      context, packed.count() == 0 || values.size() == packed.bytes(),
-      absl::InvalidArgumentError("trepak: this op's shapes have " + std::to_string(packed.bytes()) +
-                                 " bytes, the values " + std::to_string(values.size())));
-  packed.Output(values, context);
+  // Without TensorFlow's macros: the op may be an asynchronous one, which they abort.
+  if (!status.ok()) {
+    context->SetStatus(ToFlowError(status));
+  } else if (packed.count() > 0 && values.size() != packed.bytes()) {
+    context->SetStatus(absl::InvalidArgumentError(
+        "trepak: this op's shapes have " + std::to_string(packed.bytes()) + " bytes, the values " +
+        std::to_string(values.size())));
+  } else {
+    packed.Output(values, context);
+  }
 }
 
 System::Action Sessions::FindAction(const std::string& system, const std::string& action) const {
