@@ -21,7 +21,7 @@ _FIRST_KEY = 1 << 31
 _KEYS_OF_SESSION = 1 << 12
 
 _running: ServerOptions | None = None
-_session = 0  # of these, or of those that ran last
+_SESSION = (1 << 31) - 1  # their only one, out of the way of those that are drawn
 _variables: dict[int, tuple[str, Any, int]] = {}  # by key: label, dtype, elements
 
 
@@ -70,7 +70,7 @@ def start(options: ServerOptions) -> None:
         ValueError: the servers are no ranks of this job, or others than those that run.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    global _running, _session
+    global _running
     if _running is not None:
         if _running != options:
             raise ValueError(
@@ -84,7 +84,7 @@ def start(options: ServerOptions) -> None:
     if wrong:
         raise ValueError(f"there is no rank {wrong[0]}: this job has {size} ranks, from 0 on.")
     given = dataclasses.asdict(options) | {"servers": servers}
-    _session = sessions.open_session("parameter_servers", given, options.dscp)
+    sessions.open_session("parameter_servers", given, options.dscp, _SESSION)
     _running = options
     basics.before_shutdown(_forget)
     for key, (label, dtype, elements) in _variables.items():  # of servers that ran before
@@ -94,7 +94,7 @@ def start(options: ServerOptions) -> None:
 def stop() -> None:
     """Ends this rank's share; what waits for it fails. A collective call: nobody leaves early."""
     exchange.gather(None, "the end of the servers")
-    sessions.close_session(_session)
+    sessions.close_session(_SESSION)
     _forget()
 
 
@@ -111,7 +111,7 @@ def statistics() -> dict[str, Any]:
         lookup_seconds: what choosing priorities has taken, in all of this process's time;
         served_bytes, serving_seconds: what came to this rank's server, and its CPU time.
     """
-    return session_statistics("parameter_servers", _session)
+    return session_statistics("parameter_servers", _SESSION)
 
 
 def key_of(session: int) -> int:
