@@ -299,9 +299,11 @@ Json Sessions::Statistics(const std::string& system, uint32_t number) const {
     const auto known = systems_.find(system);
     how = known == systems_.end() ? how : known->second;
   }
+  if (how.statistics == nullptr) {
+    return Json::object();
+  }
   const std::shared_ptr<Session> session = Find(system, number);
-  return session == nullptr || how.statistics == nullptr ? Json::object()
-                                                         : how.statistics(*session);
+  return session == nullptr ? how.statistics(Session(how.name)) : how.statistics(*session);
 }
 
 Packed PackedFrom(const Json& options) {
