@@ -22,13 +22,6 @@ _PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends i
 _SECRET_BYTES = 32
 _URGENT = 46  # DSCP of small messages that everybody waits for
 
-NAMES = {  # as users know them
-    "adpsgd": "AD-PSGD",
-    "elastic_bsp": "ElasticBSP, SSP or ASP",
-    "parameter_servers": "the parameter servers",
-    "rna": "RNA",
-}
-
 _open: dict[int, str] = {}  # by number, of which system
 _next_number = 0  # none is drawn twice: an optimizer of a job before must not meet another's flows
 
@@ -61,9 +54,8 @@ def open_session(
     _close_with_horovod()
     _open[number] = system
     addresses = native.open_session(system, number, {**options, "job": job}, secret)
-    name = NAMES.get(system, system)
-    native.connect_session(system, number, exchange.gather(addresses, f"addresses of {name}"))
-    exchange.gather(None, f"that all flows of {name} are open")
+    native.connect_session(system, number, exchange.gather(addresses, f"addresses of {system}"))
+    exchange.gather(None, f"that all flows of {system} are open")
     return number
 
 

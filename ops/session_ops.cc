@@ -85,10 +85,11 @@ JobOptions JobFrom(const Json& job) {
   return options;
 }
 
-// What the ops share.
-class AnySessionOp : public tensorflow::OpKernel {
+// What the ops share, kernels of type Kernel.
+template <typename Kernel = tensorflow::OpKernel>
+class AnySessionOp : public Kernel {
  public:
-  explicit AnySessionOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
+  explicit AnySessionOp(tensorflow::OpKernelConstruction* context) : Kernel(context) {
     int64_t number = 0;
     OP_REQUIRES_OK(context, context->GetAttr("system", &system_));
     OP_REQUIRES_OK(context, context->GetAttr("session", &number));
@@ -100,7 +101,7 @@ class AnySessionOp : public tensorflow::OpKernel {
   uint32_t number_ = 0;
 };
 
-class OpenSessionOp : public AnySessionOp {
+class OpenSessionOp : public AnySessionOp<> {
  public:
   explicit OpenSessionOp(tensorflow::OpKernelConstruction* context) : AnySessionOp(context) {
     std::string text;
@@ -133,7 +134,7 @@ class OpenSessionOp : public AnySessionOp {
   JobOptions job_;
 };
 
-class ConnectSessionOp : public AnySessionOp {
+class ConnectSessionOp : public AnySessionOp<> {
  public:
   using AnySessionOp::AnySessionOp;
   void Compute(tensorflow::OpKernelContext* context) override {
@@ -151,7 +152,7 @@ class ConnectSessionOp : public AnySessionOp {
   }
 };
 
-class CloseSessionOp : public AnySessionOp {
+class CloseSessionOp : public AnySessionOp<> {
  public:
   explicit CloseSessionOp(tensorflow::OpKernelConstruction* context) : AnySessionOp(context) {
     OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience_));
@@ -166,19 +167,16 @@ class CloseSessionOp : public AnySessionOp {
   int64_t patience_ = 0;
 };
 
-class ActOp : public tensorflow::AsyncOpKernel {
+class ActOp : public AnySessionOp<tensorflow::AsyncOpKernel> {
  public:
-  explicit ActOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+  explicit ActOp(tensorflow::OpKernelConstruction* context) : AnySessionOp(context) {
     std::string action;
-    int64_t number = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("system", &system_));
-    OP_REQUIRES_OK(context, context->GetAttr("session", &number));
     OP_REQUIRES_OK(context, context->GetAttr("action", &action));
     OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
-    number_ = static_cast<uint32_t>(number);
-    action_ = Sessions::Global().FindAction(system_, action);
-    OP_REQUIRES(context, action_ != nullptr,
-                absl::NotFoundError("trepak: " + system_ + " can't do " + action));
+    const System* const system = Sessions::Global().FindSystem(system_);
+    const bool can = system != nullptr && system->actions.count(action) != 0;
+    OP_REQUIRES(context, can, absl::NotFoundError("trepak: " + system_ + " can't do " + action));
+    action_ = system->actions.at(action);
   }
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
@@ -196,13 +194,11 @@ class ActOp : public tensorflow::AsyncOpKernel {
   }
 
  private:
-  std::string system_;
-  uint32_t number_ = 0;
   System::Action action_;
   Packed packed_;
 };
 
-class SessionStatisticsOp : public AnySessionOp {
+class SessionStatisticsOp : public AnySessionOp<> {
  public:
   using AnySessionOp::AnySessionOp;
   void Compute(tensorflow::OpKernelContext* context) override {
@@ -234,25 +230,23 @@ bool Sessions::Register(const std::string& system, System how) {
 
 Status Sessions::Open(const std::string& system, uint32_t number, const JobOptions& job,
                       const Json& options) {
-  System how;
+  const System* const how = FindSystem(system);
+  if (how == nullptr) {
+    return NotFoundError("there is no system " + system);
+  }
   std::shared_ptr<Session> session;
   uint32_t openings = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = systems_.find(system);
-    if (known == systems_.end()) {
-      return NotFoundError("there is no system " + system);
-    }
-    how = known->second;
     Entry& entry = entries_[{system, number}];
     if (entry.session == nullptr) {
-      entry.session = std::make_shared<Session>(how.name);
+      entry.session = std::make_shared<Session>(how->name);
     }
     session = entry.session;
     openings = entry.openings++;
   }
   Session::Parts parts;
-  TREPAK_RETURN_IF_ERROR(how.make({job, options, number, openings, session}, &parts));
+  TREPAK_RETURN_IF_ERROR(how->make({job, options, number, openings, session}, &parts));
   return session->Open(job, std::move(parts));
 }
 
@@ -262,10 +256,15 @@ std::shared_ptr<Session> Sessions::Find(const std::string& system, uint32_t numb
   return found == entries_.end() ? nullptr : found->second.session;
 }
 
-Status Sessions::NotOpen(const std::string& system) const {
+const System* Sessions::FindSystem(const std::string& system) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto known = systems_.find(system);
-  return Session(known == systems_.end() ? system : known->second.name).NotOpen();
+  const auto found = systems_.find(system);
+  return found == systems_.end() ? nullptr : &found->second;
+}
+
+Status Sessions::NotOpen(const std::string& system) const {
+  const System* const how = FindSystem(system);
+  return Session(how == nullptr ? system : how->name).NotOpen();
 }
 
 void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const Status& status,
@@ -282,28 +281,13 @@ void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const St
   }
 }
 
-System::Action Sessions::FindAction(const std::string& system, const std::string& action) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto known = systems_.find(system);
-  if (known == systems_.end()) {
-    return nullptr;
-  }
-  const auto found = known->second.actions.find(action);
-  return found == known->second.actions.end() ? nullptr : found->second;
-}
-
 Json Sessions::Statistics(const std::string& system, uint32_t number) const {
-  System how;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = systems_.find(system);
-    how = known == systems_.end() ? how : known->second;
-  }
-  if (how.statistics == nullptr) {
+  const System* const how = FindSystem(system);
+  if (how == nullptr || how->statistics == nullptr) {
     return Json::object();
   }
   const std::shared_ptr<Session> session = Find(system, number);
-  return session == nullptr ? how.statistics(Session(how.name)) : how.statistics(*session);
+  return session == nullptr ? how->statistics(Session(how->name)) : how->statistics(*session);
 }
 
 Packed PackedFrom(const Json& options) {

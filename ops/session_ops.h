@@ -68,8 +68,8 @@ class Sessions {
   // That it does not run.
   Status NotOpen(const std::string& system) const;
 
-  // Null if there is none of that name.
-  System::Action FindAction(const std::string& system, const std::string& action) const;
+  // Null if there is none of that name; else it stays.
+  const System* FindSystem(const std::string& system) const;
 
   // See System::statistics.
   Json Statistics(const std::string& system, uint32_t number) const;
@@ -81,7 +81,7 @@ class Sessions {
   };
 
   mutable std::mutex mutex_;
-  std::map<std::string, System> systems_;                      // Guarded by mutex_.
+  std::map<std::string, System> systems_;                      // Guarded by mutex_; none goes.
   std::map<std::pair<std::string, uint32_t>, Entry> entries_;  // Guarded by mutex_.
 };
 

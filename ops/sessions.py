@@ -89,7 +89,7 @@ def act(
     dtype: Any = "float32",
     shapes: Sequence[Any] = (),
 ) -> Any:
-    """Does what a step does with a session; the system's `_session.cc` says what there is.
+    """Does what a step does with a session: one of the actions with which its system is registered.
 
     Args:
         system: see `open_session`.

@@ -241,8 +241,17 @@ def half_a_step_is_told_and_a_new_optimizer_goes_on() -> None:
 
     def fail_late(broken: Any) -> None:
         if broken:
-            time.sleep(1.0)  # the other gradients are pushed meanwhile
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline and not is_half_pushed():
+                time.sleep(0.01)
             raise RuntimeError("broken")
+
+    def is_half_pushed() -> bool:
+        try:
+            pending(model)
+        except HorovodInternalError:
+            return True
+        return False
 
     @tf.function
     def step(broken: Any) -> None:

@@ -65,7 +65,7 @@ class Replica(LocalStep):
     def rounds(self) -> RoundsOfRank:
         """Returns how often this rank has averaged: a round is an averaging of two."""
         if self.session is None:
-            return RoundsOfRank(0, 0, 0, 0, 0)
+            return super().rounds()
         count = self.statistics()["averagings"]
         return RoundsOfRank(count, count, 2 * count, 0, 0)
 
