@@ -63,7 +63,7 @@ Status TensorExchange::Start(const std::string& host, Finder finder, Scheduler s
 uint64_t TensorExchange::Fetch(const ExchangeAddress& where, int64_t step, const std::string& key,
                                Callback callback) {
   Message request;
-  request.header.kind = MessageKind::kPull;
+  request.header.kind = wire::kRequest;
   uint64_t number = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -263,13 +263,13 @@ void TensorExchange::OnMessage(Message message) {
   }
   if (status.ok()) {
     switch (message.header.kind) {
-      case MessageKind::kAssign:
+      case wire::kAddress:
         status = TakeAddress(message);
         break;
-      case MessageKind::kPull:
+      case wire::kRequest:
         status = TakeRequest(std::move(message));
         break;
-      case MessageKind::kAnswer:
+      case wire::kTensor:
         status = TakeAnswer(message);
         break;
       default:
@@ -322,7 +322,7 @@ Status TensorExchange::Answer(const Message& request) {
       // A reference to the tensor, which keeps its memory and keeps others from writing to it.
       auto tensor = std::make_shared<tensorflow::Tensor>(found.tensor);
       Message content;
-      content.header.kind = MessageKind::kAnswer;
+      content.header.kind = wire::kTensor;
       content.payload = Payload(tensor->data(), tensor->TotalBytes(), tensor);
       messages.push_back(std::move(content));
     }

@@ -176,7 +176,7 @@ TEST(TensorExchangeTest, NothingIsLookedForBeforeThereIsAWayBack) {
   Flow flow(transport.get(), here.id, target.peer, 0);
   ASSERT_TRUE(flow.Send(wire::Introduction(here, true)).ok());
   Message request;
-  request.header.kind = MessageKind::kPull;
+  request.header.kind = wire::kRequest;
   request.payload = wire::Copied(std::string(8, '\0') + KeyOf("edge"));
   ASSERT_TRUE(flow.Send(std::move(request)).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -52,7 +52,7 @@ std::string_view ViewOf(const Payload& payload) {
 
 Message Introduction(const ExchangeAddress& here, bool asks) {
   Message message;
-  message.header.kind = MessageKind::kAssign;
+  message.header.kind = wire::kAddress;
   message.header.flags = asks ? kAsks : 0;
   message.payload = Copied(here.Encode());
   return message;
@@ -60,7 +60,7 @@ Message Introduction(const ExchangeAddress& here, bool asks) {
 
 Message DescriptionOf(const Found& found) {
   Message message;
-  message.header.kind = MessageKind::kAnswer;
+  message.header.kind = wire::kTensor;
   message.header.flags = kDescription | (found.is_dead ? kDead : 0) |
                          (found.carried ? 0 : kNotCarried) | (found.status.ok() ? 0 : kFailed);
   if (!found.status.ok()) {

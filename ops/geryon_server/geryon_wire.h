@@ -35,6 +35,10 @@ struct Found {
 
 namespace wire {
 
+constexpr MessageKind kAddress = KindOf("geryon", 1);  // who the sender is
+constexpr MessageKind kRequest = KindOf("geryon", 2);  // asks for a tensor
+constexpr MessageKind kTensor = KindOf("geryon", 3);   // the answer
+
 // Flag of an introduction: the sender wants to hear from the receiver.
 constexpr uint8_t kAsks = 1;
 // Flag of an answer's first message, which says what the tensor is; its content comes next.

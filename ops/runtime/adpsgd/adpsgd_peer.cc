@@ -91,7 +91,7 @@ Status AdpsgdPeer::Begin() {
   asked_ = 2 * draw(random_) + 1;
   asked_at_ = Clock::now();
   Message message;
-  message.header.kind = MessageKind::kAverage;
+  message.header.kind = adpsgd::kAverage;
   message.payload = Packed(head() + bytes());
   sent_ = message.payload.Part(head(), bytes());
   return Send(asked_, {}, std::move(message));
@@ -125,8 +125,8 @@ void AdpsgdPeer::TakeMean(const Payload& theirs, const Payload& mine) {
 
 Status AdpsgdPeer::Handle(Message message) {
   const Header& header = message.header;
-  const size_t expected = header.kind == MessageKind::kCounted ? head() : head() + bytes();
-  if (header.sender >= options().size || message.payload.size() != expected) {
+  const size_t expected = header.kind == adpsgd::kCounted ? head() : head() + bytes();
+  if (message.payload.size() != expected) {
     return InvalidArgumentError("rank " + std::to_string(header.sender) + " averages " +
                                 std::to_string(message.payload.size()) + " bytes, this rank " +
                                 std::to_string(expected) + ": build the same model on every rank");
@@ -135,22 +135,20 @@ Status AdpsgdPeer::Handle(Message message) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Hear(message.payload);
-    if (header.kind == MessageKind::kCounted) {
+    if (header.kind == adpsgd::kCounted) {
       return OkStatus();
     }
     const Payload theirs = message.payload.Part(head(), bytes());
-    if (header.kind == MessageKind::kAverage && !is_active()) {
+    if (header.kind == adpsgd::kAverage && !is_active()) {
       Message answer;
-      answer.header.kind = MessageKind::kAveraged;
+      answer.header.kind = adpsgd::kAveraged;
       answer.payload = Packed(head() + bytes());
       const Payload mine = answer.payload.Part(head(), bytes());
       TakeMean(theirs, mine);
       return Send(header.sender, {}, std::move(answer));
     }
-    if (header.kind != MessageKind::kAveraged || sent_.size() == 0 || header.sender != asked_) {
-      return InvalidArgumentError("AD-PSGD got a message of kind " +
-                                  std::to_string(static_cast<int>(header.kind)) + " from rank " +
-                                  std::to_string(header.sender) + " that it did not wait for");
+    if (header.kind != adpsgd::kAveraged || sent_.size() == 0 || header.sender != asked_) {
+      return Unexpected(header, "AD-PSGD");
     }
     TakeMean(theirs, sent_);
     sent_ = Payload();
@@ -167,7 +165,7 @@ void AdpsgdPeer::Settle(Callback callback) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Message counted;
-    counted.header.kind = MessageKind::kCounted;
+    counted.header.kind = adpsgd::kCounted;
     counted.payload = Packed(head());
     Broadcast(counted);
     status = error();

@@ -17,6 +17,14 @@
 
 namespace trepak {
 
+// Between peers. Payloads begin with how many samples each rank has taken, as far as the sender has
+// heard.
+namespace adpsgd {
+constexpr MessageKind kAverage = KindOf("adpsgd", 1);   // the sender's parameters, for the mean
+constexpr MessageKind kAveraged = KindOf("adpsgd", 2);  // the receiver's, as they were before
+constexpr MessageKind kCounted = KindOf("adpsgd", 3);   // samples alone
+}  // namespace adpsgd
+
 // Even ranks are active: after each step they ask a passive one, an odd rank drawn at random, to
 // average. The passive one answers at once with what it has and takes the mean; the active one
 // takes the mean when the answer comes, and what it has added meanwhile on top. Nobody who is asked

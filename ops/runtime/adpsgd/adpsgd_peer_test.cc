@@ -148,8 +148,8 @@ TEST(AdpsgdPeerTest, WhoSettlesTellsAllHowManySamplesThereWere) {
 TEST(AdpsgdPeerTest, ALostRankIsNamed) {
   Job job(2);
   job.network.SetFault([](const std::string&, const Message& message) {
-    return message.header.kind == MessageKind::kAverage ? FakeNetwork::Fate::kLose
-                                                        : FakeNetwork::Fate::kArrive;
+    return message.header.kind == adpsgd::kAverage ? FakeNetwork::Fate::kLose
+                                                   : FakeNetwork::Fate::kArrive;
   });
   ASSERT_TRUE(job.Step(0, 1, 1).ok());
   job.network.Cut("peer 1");

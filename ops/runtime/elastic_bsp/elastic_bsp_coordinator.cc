@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "ops/runtime/elastic_bsp/elastic_bsp_messages.h"
+
 namespace trepak {
 namespace {
 
@@ -33,44 +35,40 @@ Status ElasticBspCoordinator::Handle(Message message) {
   std::lock_guard<std::mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
   const Header& header = message.header;
-  if (header.sender >= options().size) {
-    return InvalidArgumentError("a message comes from rank " + std::to_string(header.sender) +
-                                " of " + std::to_string(options().size));
-  }
   switch (header.kind) {
-    case MessageKind::kStepped:
-      return OnStepped(header, message.payload);
-    case MessageKind::kFetched:
+    case elastic_bsp::kStepped:
+      return OnStepped(message);
+    case elastic_bsp::kFetched:
       if (header.round == fetching_for_) {  // or it is of one that went on without it
         OnFetched(header.sender);
       }
       return OkStatus();
-    case MessageKind::kDrain:
+    case coordination::kDrain:
       return OnDrain(header);
     default:
-      return InvalidArgumentError("the coordinator of ranks' steps got a message of kind " +
-                                  std::to_string(static_cast<int>(header.kind)));
+      return Unexpected(header, name());
   }
 }
 
-Status ElasticBspCoordinator::OnStepped(const Header& header, const Payload& payload) {
-  std::array<double, 2> seconds{};  // of communication, and held up
-  if (payload.size() != sizeof(seconds) || !scheduler_.is_at_step(header.sender)) {
-    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+Status ElasticBspCoordinator::OnStepped(const Message& message) {
+  elastic_bsp::Stepped step;
+  TREPAK_RETURN_IF_ERROR(ReadBody(message, &step));
+  const uint32_t rank = message.header.sender;
+  if (!scheduler_.is_at_step(rank)) {
+    return InvalidArgumentError("rank " + std::to_string(rank) +
                                 " ended a step that it can't have taken");
   }
-  std::memcpy(seconds.data(), payload.data(), sizeof(seconds));
-  if (!std::isfinite(seconds[0]) || !std::isfinite(seconds[1])) {
-    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+  if (!std::isfinite(step.communicated) || !std::isfinite(step.held_up)) {
+    return InvalidArgumentError("rank " + std::to_string(rank) +
                                 " says of a step that it took no finite time");
   }
-  return Carry(scheduler_.End(header.sender, Now(), seconds[0], seconds[1]));
+  return Carry(scheduler_.End(rank, Now(), step.communicated, step.held_up));
 }
 
 void ElasticBspCoordinator::OnFetched(uint32_t rank) {
   if (fetching_.erase(rank) != 0 && fetching_.empty()) {
     Message open;
-    open.header.kind = MessageKind::kOpen;
+    open.header.kind = elastic_bsp::kOpen;
     open.header.round = fetching_for_;
     Broadcast(open);
     scheduler_.Excuse(Now());
@@ -85,7 +83,7 @@ Status ElasticBspCoordinator::OnDrain(const Header& header) {
   }
   EndDrain();
   Message drained;
-  drained.header.kind = MessageKind::kDrained;
+  drained.header.kind = coordination::kDrained;
   Broadcast(drained);
   return Carry(scheduler_.Begin(Now()));
 }
@@ -114,13 +112,9 @@ Status ElasticBspCoordinator::Carry(const ElasticBspScheduler::Orders& orders) {
 Status ElasticBspCoordinator::Tell(const std::vector<ElasticBspScheduler::Grant>& grants,
                                    bool at_barrier) {
   for (const ElasticBspScheduler::Grant& grant : grants) {
-    Message message;
-    message.header.kind = MessageKind::kGrant;
-    message.header.key = static_cast<uint32_t>(scheduler_.superstep());
-    message.header.round = grant.steps;
-    message.header.flags = at_barrier ? kAtBarrier : 0;
-    message.header.slice = static_cast<uint32_t>(grants.size());
-    TREPAK_RETURN_IF_ERROR(Send(grant.worker, {}, std::move(message)));
+    const elastic_bsp::Grant body{grant.steps, scheduler_.superstep(),
+                                  static_cast<uint32_t>(grants.size()), at_barrier ? 1U : 0U};
+    TREPAK_RETURN_IF_ERROR(Send(grant.worker, {}, MessageOf(elastic_bsp::kGrant, body)));
   }
   return OkStatus();
 }

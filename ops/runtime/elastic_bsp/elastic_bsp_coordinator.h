@@ -53,7 +53,7 @@ class ElasticBspCoordinator : public Coordinator {
   }
 
   // All of these, and Begin, require mutex_.
-  Status OnStepped(const Header& header, const Payload& payload);
+  Status OnStepped(const Message& message);
   Status OnDrain(const Header& header);
   void OnFetched(uint32_t rank);
   // Takes out who does not fetch.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ops/runtime/elastic_bsp/elastic_bsp_messages.h"
 #include "ops/runtime/parameters/summation.h"
 
 namespace trepak {
@@ -132,15 +133,10 @@ void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t tot
 }
 
 Message ElasticBspWorker::Stepped() {
-  Message message;
-  message.header.kind = MessageKind::kStepped;
-  message.header.round = steps_;
-  const std::array<double, 2> seconds = {std::chrono::duration<double>(communication_).count(),
-                                         std::chrono::duration<double>(held_up_).count()};
-  message.payload = Payload::Allocate(sizeof(seconds));
-  std::memcpy(message.payload.mutable_data(), seconds.data(), sizeof(seconds));
+  const elastic_bsp::Stepped step{std::chrono::duration<double>(communication_).count(),
+                                  std::chrono::duration<double>(held_up_).count()};
   communication_ = held_up_ = std::chrono::nanoseconds{0};
-  return message;
+  return MessageOf(elastic_bsp::kStepped, step);
 }
 
 void ElasticBspWorker::GoOn() {
@@ -196,7 +192,7 @@ void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
 
 void ElasticBspWorker::SayThatItDrains(const Status& status) {
   Message message;
-  message.header.kind = MessageKind::kDrain;
+  message.header.kind = coordination::kDrain;
   const Status sent = status.ok() ? Send(coordinator(), {}, std::move(message)) : status;
   if (!sent.ok()) {
     Fail(sent);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "ops/runtime/coordination/coordinated_worker.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_messages.h"
 #include "ops/runtime/net/payload.h"
 #include "ops/runtime/observe/timeline.h"
 #include "ops/runtime/parameters/adopted_parameters.h"
@@ -101,7 +102,7 @@ class ElasticBspWorker : public CoordinatedWorker,
   void Fetched(const Status& status, Payload values, uint64_t total);
   void GoOn();
   void SayThatItDrains(const Status& status);
-  Status OnGrant(const Header& header);
+  Status OnGrant(const elastic_bsp::Grant& grant);
   void OnOpen(const Header& header);
   Status OnDrained();
   // Require mutex_.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/runtime/elastic_bsp/elastic_bsp_messages.h"
 #include "ops/runtime/elastic_bsp/elastic_bsp_worker.h"
 
 namespace trepak {
@@ -17,16 +18,18 @@ Status ElasticBspWorker::Handle(Message message) {
                                 " is not the coordinator of ranks' steps");
   }
   switch (header.kind) {
-    case MessageKind::kGrant:
-      return OnGrant(header);
-    case MessageKind::kOpen:
+    case elastic_bsp::kGrant: {
+      elastic_bsp::Grant grant;
+      TREPAK_RETURN_IF_ERROR(ReadBody(message, &grant));
+      return OnGrant(grant);
+    }
+    case elastic_bsp::kOpen:
       OnOpen(header);
       return OkStatus();
-    case MessageKind::kDrained:
+    case coordination::kDrained:
       return OnDrained();
     default:
-      return InvalidArgumentError("a worker of steps got a message of kind " +
-                                  std::to_string(static_cast<int>(header.kind)));
+      return Unexpected(header, "a worker of steps");
   }
 }
 
@@ -64,20 +67,20 @@ Status ElasticBspWorker::OnDrained() {
   return OkStatus();
 }
 
-Status ElasticBspWorker::OnGrant(const Header& header) {
+Status ElasticBspWorker::OnGrant(const elastic_bsp::Grant& grant) {
   bool goes_on = false;
   bool fetches = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const Clock::time_point now = heard_ = Clock::now();
-    granted_ = header.round;
-    if (superstep_ != header.key) {
-      superstep_ = header.key;
+    granted_ = grant.steps;
+    if (superstep_ != grant.superstep) {
+      superstep_ = grant.superstep;
       superstep_since_ = now;
       steps_before_superstep_ = steps_;
     }
     goes_on = state_ == State::kWaiting && MayGoOn();
-    fetches = (header.flags & kAtBarrier) != 0;
+    fetches = grant.at_barrier != 0;
     if (fetches && !goes_on) {
       return InternalError("the coordinator takes " + Me() +
                            " to be at a barrier, where it is not");
@@ -90,7 +93,7 @@ Status ElasticBspWorker::OnGrant(const Header& header) {
     }
     if (fetches) {
       ++counters_.barriers;
-      counters_.met += header.slice;
+      counters_.met += grant.ranks;
       is_gated_ = true;
     }
   }
@@ -118,7 +121,7 @@ void ElasticBspWorker::Fetched(const Status& status, Payload values, uint64_t to
     Arrived(std::move(values), total, Clock::now());
     if (is_gated_) {
       Message message;
-      message.header.kind = MessageKind::kFetched;
+      message.header.kind = elastic_bsp::kFetched;
       message.header.round = superstep_;
       sent = Send(coordinator(), {}, std::move(message));
     }

@@ -70,15 +70,15 @@ TEST(ChannelTableTest, WhoActsUponABroadcastDoesNotOvertakeIt) {
     std::thread acts([&] {
       while (!transport.begun()) {
       }
-      channels.BroadcastOnAll(OfKind(MessageKind::kLeave));
+      channels.BroadcastOnAll(OfKind(KindOf("test", 2)));
     });
-    channels.Broadcast(OfKind(MessageKind::kDrained));
+    channels.Broadcast(OfKind(KindOf("test", 1)));
     acts.join();
     ASSERT_EQ(transport.sent().size(), 2 * kPeers);
     for (size_t i = 0; i < 2 * kPeers; ++i) {
       const auto& [peer, kind] = transport.sent()[i];
       ASSERT_EQ(peer, i % kPeers);
-      ASSERT_EQ(kind, i < kPeers ? MessageKind::kDrained : MessageKind::kLeave);
+      ASSERT_EQ(kind, i < kPeers ? KindOf("test", 1) : KindOf("test", 2));
     }
   }
 }

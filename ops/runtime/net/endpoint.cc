@@ -31,7 +31,7 @@ Status Endpoint::Connect(const std::vector<std::string>& addresses, const std::v
 void Endpoint::Leave() {
   if (connected_.load(std::memory_order_acquire) && error().ok()) {
     Message farewell;
-    farewell.header.kind = MessageKind::kLeave;
+    farewell.header.kind = endpoint::kLeave;
     farewell.header.order = kLastInOrder;
     channels_.BroadcastOnAll(farewell);
   }
@@ -69,7 +69,7 @@ void Endpoint::Stop() {
 }
 
 void Endpoint::OnMessage(Message message) {
-  if (message.header.kind == MessageKind::kAbort) {
+  if (message.header.kind == endpoint::kAbort) {
     Fail(AbortedError(
         "rank " + std::to_string(message.header.sender) + " gave up: " +
         std::string(static_cast<const char*>(message.payload.data()), message.payload.size())));
@@ -79,7 +79,11 @@ void Endpoint::OnMessage(Message message) {
     return;
   }
   Status status = sequences_.Check(message.header);
-  if (status.ok() && message.header.kind == MessageKind::kLeave) {
+  if (status.ok() && message.header.sender >= options_.size) {
+    status =
+        InvalidArgumentError("a message comes from rank " + std::to_string(message.header.sender) +
+                             " of " + std::to_string(options_.size));
+  } else if (status.ok() && message.header.kind == endpoint::kLeave) {
     std::lock_guard<std::mutex> lock(mutex_);
     ++farewells_[message.header.sender];
     left_.notify_all();
@@ -121,7 +125,7 @@ void Endpoint::Fail(const Status& status) {
 void Endpoint::TellOfFailure(const Status& status) {
   if (connected_.load(std::memory_order_acquire)) {
     Message abort;
-    abort.header.kind = MessageKind::kAbort;
+    abort.header.kind = endpoint::kAbort;
     abort.payload = TextPayload(status.message());
     channels_.Broadcast(abort);
   }

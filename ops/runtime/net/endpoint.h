@@ -21,6 +21,12 @@
 
 namespace trepak {
 
+// What every endpoint may say to every other.
+namespace endpoint {
+constexpr MessageKind kAbort = KindOf("endpoint", 1);  // has failed; the payload says why, as text
+constexpr MessageKind kLeave = KindOf("endpoint", 2);  // nothing more comes on this flow
+}  // namespace endpoint
+
 // Checks what comes in, and hands it to the subclass. The first failure is parked in the latch,
 // which the process's endpoints share, and told to all peers, so that no rank waits for one that
 // has given up.
@@ -102,6 +108,13 @@ class Endpoint : public Transport::Receiver {
     return UnavailableError("rank " + std::to_string(peer) +
                             " has ended its training while others go on: let all ranks end "
                             "together");
+  }
+
+  // That a message is none that `receiver` knows, or that it waits for.
+  static Status Unexpected(const Header& header, const std::string& receiver) {
+    return InvalidArgumentError(receiver + " got a message of " + NameOf(header.kind) +
+                                " from rank " + std::to_string(header.sender) +
+                                ", which it did not wait for");
   }
 
   // Sends on the flow to a peer. From any thread.

@@ -72,8 +72,8 @@ const unsigned char* Bytes(const Payload& payload) {
 }
 
 Status Unexpected(const Message& message) {
-  return InvalidArgumentError("an unauthenticated flow sent a message of kind " +
-                              std::to_string(static_cast<int>(message.header.kind)) + " and " +
+  return InvalidArgumentError("an unauthenticated flow sent a message of " +
+                              NameOf(message.header.kind) + " and " +
                               std::to_string(message.payload.size()) + " bytes");
 }
 
@@ -89,7 +89,7 @@ SenderHandshake::SenderHandshake(const Secret& secret, uint32_t rank, uint8_t pr
 
 Message SenderHandshake::Hello() const {
   Message hello;
-  hello.header.kind = MessageKind::kHello;
+  hello.header.kind = handshake::kHello;
   hello.header.sender = rank_;
   hello.header.priority = priority_;
   hello.payload = Join({View(mine_)});
@@ -97,7 +97,7 @@ Message SenderHandshake::Hello() const {
 }
 
 Status SenderHandshake::OnChallenge(const Message& challenge, Message* reply) {
-  if (challenge.header.kind != MessageKind::kChallenge || challenged_ ||
+  if (challenge.header.kind != handshake::kChallenge || challenged_ ||
       challenge.payload.size() != sizeof(Nonce) + sizeof(Proof)) {
     return Unexpected(challenge);
   }
@@ -108,7 +108,7 @@ Status SenderHandshake::OnChallenge(const Message& challenge, Message* reply) {
   }
   challenged_ = true;
   reply->header = {};
-  reply->header.kind = MessageKind::kProof;
+  reply->header.kind = handshake::kProof;
   reply->header.sender = rank_;
   reply->header.priority = priority_;
   reply->payload =
@@ -117,7 +117,7 @@ Status SenderHandshake::OnChallenge(const Message& challenge, Message* reply) {
 }
 
 Status SenderHandshake::OnWelcome(const Message& welcome) {
-  if (welcome.header.kind != MessageKind::kWelcome || !challenged_ || open_) {
+  if (welcome.header.kind != handshake::kWelcome || !challenged_ || open_) {
     return Unexpected(welcome);
   }
   token_ = welcome.header.token;
@@ -130,18 +130,18 @@ ReceiverHandshake::ReceiverHandshake(const Secret& secret)
 
 Status ReceiverHandshake::OnMessage(const Message& message, Message* reply) {
   reply->header = {};
-  if (message.header.kind == MessageKind::kHello && !greeted_ &&
+  if (message.header.kind == handshake::kHello && !greeted_ &&
       message.payload.size() == sizeof(Nonce)) {
     greeted_ = true;
     rank_ = message.header.sender;
     priority_ = message.header.priority;
     std::memcpy(theirs_.data(), message.payload.data(), sizeof(Nonce));
-    reply->header.kind = MessageKind::kChallenge;
+    reply->header.kind = handshake::kChallenge;
     reply->payload = Join({View(mine_), View(Prove(secret_, Statement(Speaker::kReceiver, theirs_,
                                                                       mine_, rank_, priority_)))});
     return OkStatus();
   }
-  if (message.header.kind == MessageKind::kProof && greeted_ && !open_ &&
+  if (message.header.kind == handshake::kProof && greeted_ && !open_ &&
       message.payload.size() == sizeof(Proof)) {
     if (!Holds(secret_, Statement(Speaker::kSender, theirs_, mine_, rank_, priority_),
                Bytes(message.payload))) {
@@ -150,7 +150,7 @@ Status ReceiverHandshake::OnMessage(const Message& message, Message* reply) {
     }
     open_ = true;
     randombytes_buf(&token_, sizeof(token_));
-    reply->header.kind = MessageKind::kWelcome;
+    reply->header.kind = handshake::kWelcome;
     reply->header.token = token_;
     return OkStatus();
   }

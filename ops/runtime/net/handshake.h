@@ -20,6 +20,13 @@
 
 namespace trepak {
 
+namespace handshake {
+constexpr MessageKind kHello = KindOf("handshake", 1);
+constexpr MessageKind kChallenge = KindOf("handshake", 2);
+constexpr MessageKind kProof = KindOf("handshake", 3);
+constexpr MessageKind kWelcome = KindOf("handshake", 4);
+}  // namespace handshake
+
 using Secret = std::array<unsigned char, 32>;
 using Nonce = std::array<unsigned char, 32>;
 

@@ -81,13 +81,13 @@ TEST(HandshakeTest, ProofsOfOtherFlowsAreRefused) {
 TEST(HandshakeTest, NothingComesOutOfTurn) {
   const Secret secret = MakeSecret();
   Message push;
-  push.header.kind = MessageKind::kPush;
+  push.header.kind = KindOf("test", 1);
   Message reply;
   ReceiverHandshake receiver(secret);
   EXPECT_FALSE(receiver.OnMessage(push, &reply).ok());
   SenderHandshake sender(secret, 0, 0);
   Message welcome;
-  welcome.header.kind = MessageKind::kWelcome;
+  welcome.header.kind = handshake::kWelcome;
   EXPECT_FALSE(sender.OnWelcome(welcome).ok()) << "before the challenge";
   EXPECT_FALSE(sender.OnChallenge(push, &reply).ok());
 }

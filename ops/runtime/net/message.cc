@@ -7,7 +7,7 @@ namespace trepak {
 namespace {
 
 constexpr uint32_t kMagic = 0x4b505254;  // "TRPK"
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 
 // Writes and reads integers at increasing offsets, little endian on any host.
 class Writer {
@@ -50,12 +50,11 @@ HeaderBytes Encode(const Header& header, size_t payload_bytes) {
   Writer writer(bytes.data());
   writer.Put(kMagic);
   writer.Put(kVersion);
-  writer.Put(static_cast<uint8_t>(header.kind));
   writer.Put(static_cast<uint8_t>(header.type));
+  writer.Put(header.kind);
   writer.Put(header.flags);
   writer.Put(header.priority);
   writer.Put(header.order);
-  writer.Put(uint8_t{0});
   writer.Put(header.sender);
   writer.Put(header.key);
   writer.Put(header.slice);
@@ -80,23 +79,15 @@ Status Decode(std::string_view bytes, size_t payload_bytes, Header* header) {
     return Malformed("is of protocol version " + std::to_string(version) + ", this is " +
                      std::to_string(kVersion) + ": use one version of trepak on all ranks");
   }
-  const auto kind = reader.Get<uint8_t>();
-  if (kind < static_cast<uint8_t>(MessageKind::kHello) ||
-      kind > static_cast<uint8_t>(MessageKind::kOpen)) {
-    return Malformed("is of the unknown kind " + std::to_string(kind));
-  }
   const auto type = reader.Get<uint8_t>();
-  if (type > static_cast<uint8_t>(ElementType::kFloat64)) {
+  if (type >= kElementBytes.size()) {
     return Malformed("has elements of the unknown type " + std::to_string(type));
   }
-  header->kind = static_cast<MessageKind>(kind);
   header->type = static_cast<ElementType>(type);
+  header->kind = reader.Get<MessageKind>();
   header->flags = reader.Get<uint8_t>();
   header->priority = reader.Get<uint8_t>();
   header->order = reader.Get<uint16_t>();
-  if (reader.Get<uint8_t>() != 0) {
-    return Malformed("has a byte set that means nothing");
-  }
   header->sender = reader.Get<uint32_t>();
   header->key = reader.Get<uint32_t>();
   header->slice = reader.Get<uint32_t>();

@@ -6,62 +6,46 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "ops/runtime/net/payload.h"
 #include "ops/runtime/net/status.h"
 
 namespace trepak {
 
-enum class MessageKind : uint8_t {
-  // Authentication; see handshake.h.
-  kHello = 1,
-  kChallenge = 2,
-  kProof = 3,
-  kWelcome = 4,
-  // To a parameter server.
-  kPush = 5,    // adds the payload to a slice's sum
-  kPull = 6,    // asks for a slice
-  kDelta = 7,   // adds the payload to a slice's value
-  kAssign = 8,  // sets a slice's value
-  // From a parameter server.
-  kAnswer = 9,
-  // To everybody.
-  kAbort = 10,  // the sender has failed; the payload says why, as text
-  kLeave = 11,  // the sender is done: nothing more comes on this flow
-  // Between RNA's coordinator and its workers; see rna_coordinator.h.
-  kProbe = 12,    // answer when you have gradients
-  kReady = 13,    // the answer to a probe
-  kGo = 14,       // the round starts
-  kDrain = 15,    // the sender computes no more until all ranks have said so
-  kDrained = 16,  // all have: `round` is the first one that has not been
-  // Between AD-PSGD's peers; see adpsgd_peer.h.
-  kAverage = 17,   // the sender's parameters, to be averaged with the receiver's
-  kAveraged = 18,  // the receiver's, as they were before
-  kCounted = 19,   // how many samples each rank has taken, as far as the sender has heard
-  // Between RNA's coordinator and its workers, where there are groups; see rna_exchange.h.
-  kExchanged = 20,  // the sender has what came of the exchange after a round
-  kAdopt = 21,      // take it
-  // Between ElasticBSP's coordinator and its workers; see elastic_bsp_coordinator.h.
-  kStepped = 22,  // the sender has ended a step
-  kGrant = 23,    // the receiver may take `round` steps in all; `key` is the superstep
-  kFetched = 24,  // the sender has the parameters of the barrier
-  kOpen = 25,     // all have
-};
+// Which message of which system. Each system numbers its own, from 1 on, in a header of its own;
+// none of them is listed here.
+using MessageKind = uint16_t;
 
-enum class ElementType : uint8_t { kNone = 0, kFloat32 = 1, kFloat64 = 2 };
-
-// Bytes of one element; 0 for kNone.
-constexpr size_t SizeOf(ElementType type) {
-  return type == ElementType::kFloat32 ? 4 : type == ElementType::kFloat64 ? 8 : 0;
+// `system`: its stem. It is folded into a byte, so that a message that went to another system's
+// endpoint by mistake is most likely told from one of its own; flows keep systems apart anyway.
+constexpr MessageKind KindOf(std::string_view system, uint8_t number) {
+  uint32_t hash = 2166136261;  // FNV-1a
+  for (const char letter : system) {
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619;
+  }
+  return static_cast<MessageKind>((hash >> 24) << 8 | number);
 }
 
-// The sender wants the answer as soon as there is one: a push and a pull in one message.
-constexpr uint8_t kWantsAnswer = 1;
-// Of kDrain: the sender has gradients that no round has taken.
-constexpr uint8_t kHasGradients = 1;
-// Of kGrant: the receiver has come to a barrier, and is to fetch parameters first.
-constexpr uint8_t kAtBarrier = 1;
+// As errors name it.
+inline std::string NameOf(MessageKind kind) {
+  return "kind " + std::to_string(kind & 0xff) + " of system " + std::to_string(kind >> 8);
+}
+
+// What a payload is made of; kNone: of bytes.
+enum class ElementType : uint8_t { kNone, kFloat32, kFloat64, kBfloat16, kInt32, kInt64 };
+constexpr std::array<uint8_t, 6> kElementBytes{0, 4, 8, 2, 4, 8};
+
+// Bytes of one element; 0 for kNone.
+constexpr size_t SizeOf(ElementType type) { return kElementBytes[static_cast<size_t>(type)]; }
+
+// Whether summation.h can add such elements up.
+constexpr bool CanAdd(ElementType type) {
+  return type == ElementType::kFloat32 || type == ElementType::kFloat64;
+}
 
 // What goes before what: the flow a message takes, and its place in that flow's queue.
 struct Precedence {
@@ -72,14 +56,14 @@ struct Precedence {
 constexpr uint16_t kLastInOrder = 0xffff;
 
 struct Header {
-  MessageKind kind = MessageKind::kHello;
+  MessageKind kind = 0;
   ElementType type = ElementType::kNone;
   uint8_t flags = 0;
   uint8_t priority = 0;   // see Precedence
   uint16_t order = 0;     // see Precedence
   uint32_t sender = 0;    // rank
-  uint32_t key = 0;       // which variable; of kGo, the round's initiator; of kGrant, the superstep
-  uint32_t slice = 0;     // which slice of it; of kGrant, how many ranks get one
+  uint32_t key = 0;       // which variable
+  uint32_t slice = 0;     // which slice of it
   uint64_t round = 0;     // which version of it
   uint64_t sequence = 0;  // which message of its flow and order, from 0 on
   uint64_t token = 0;     // what the flow was given when it was authenticated
@@ -89,6 +73,32 @@ struct Message {
   Header header;
   Payload payload;
 };
+
+// A message that carries one plain value, as it lies in memory: ranks of one job are of one byte
+// order, as their floats travel as they are, too.
+template <typename Body>
+Message MessageOf(MessageKind kind, const Body& body) {
+  static_assert(std::is_trivially_copyable_v<Body> && !std::is_pointer_v<Body>);
+  Message message;
+  message.header.kind = kind;
+  message.payload = Payload::Allocate(sizeof(body));
+  std::memcpy(message.payload.mutable_data(), &body, sizeof(body));
+  return message;
+}
+
+// Reads it. Fails, naming sender and kind, if the message is of another size.
+template <typename Body>
+[[nodiscard]] Status ReadBody(const Message& message, Body* body) {
+  static_assert(std::is_trivially_copyable_v<Body> && !std::is_pointer_v<Body>);
+  if (message.payload.size() != sizeof(*body)) {
+    return InvalidArgumentError("rank " + std::to_string(message.header.sender) + " sent " +
+                                std::to_string(message.payload.size()) + " bytes in a message of " +
+                                NameOf(message.header.kind) + " that has " +
+                                std::to_string(sizeof(*body)));
+  }
+  std::memcpy(body, message.payload.data(), sizeof(*body));
+  return OkStatus();
+}
 
 // A header's bytes on the wire: little endian, with a magic number, a version and the payload's
 // size.

@@ -24,7 +24,7 @@ class Listener : public Endpoint {
 
   void Say() {
     Message message;
-    message.header.kind = MessageKind::kProbe;
+    message.header.kind = KindOf("test", 1);
     Broadcast(message);
   }
 

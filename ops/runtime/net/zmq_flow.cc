@@ -102,7 +102,7 @@ Status ZmqFlow::ReadReplies() {
     }
     Message message;
     Status status = ToMessage(&parts, 0, &message);
-    if (status.ok() && message.header.kind == MessageKind::kChallenge) {
+    if (status.ok() && message.header.kind == handshake::kChallenge) {
       Message reply;
       status = handshake_.OnChallenge(message, &reply);
       if (status.ok() && !SendMessage(socket_, reply)) {

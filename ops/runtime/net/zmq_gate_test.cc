@@ -150,7 +150,7 @@ TEST_P(EncryptedFlowsTest, TellEavesdroppersNothing) {
     Start(0, &sink, &peer);
     ASSERT_TRUE(peer->Open({1, 0, 0, between.address()}, kPatience).ok());
     Message message;
-    message.header.kind = MessageKind::kPush;
+    message.header.kind = KindOf("test", 1);
     message.header.key = 7;
     message.payload = Payload::Allocate(text.size());
     std::copy(text.begin(), text.end(), static_cast<char*>(message.payload.mutable_data()));

@@ -65,7 +65,7 @@ class Collector : public Transport::Receiver {
 
 Message Push(uint32_t key, size_t bytes) {
   Message message;
-  message.header.kind = MessageKind::kPush;
+  message.header.kind = KindOf("test", 1);
   message.header.key = key;
   message.payload = Payload::Allocate(bytes);
   for (size_t i = 0; i < bytes; ++i) {

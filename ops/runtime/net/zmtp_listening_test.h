@@ -71,7 +71,7 @@ class ListeningTest : public testing::TestWithParam<bool> {
     const Status status = peer->Open({1, 0, 0, address_}, kPatience);
     EXPECT_TRUE(status.ok()) << status;
     Message message;
-    message.header.kind = MessageKind::kPush;
+    message.header.kind = KindOf("test", 1);
     message.header.key = 7;
     message.payload = Payload::Allocate(1'000'000);
     EXPECT_TRUE(peer->Send(1, 0, message).ok());

@@ -1,5 +1,6 @@
 #include "ops/runtime/parameters/parameter_client.h"
 
+#include "ops/runtime/parameters/parameter_messages.h"
 #include "ops/runtime/parameters/summation.h"
 
 namespace trepak {
@@ -44,19 +45,19 @@ ParameterClient::Variable* ParameterClient::Find(uint32_t key, Status* status) {
 
 Status ParameterClient::Push(uint32_t key, Precedence precedence, Payload values, double factor,
                              bool pull) {
-  return Ask(key, precedence, MessageKind::kPush, std::move(values), factor, pull);
+  return Ask(key, precedence, parameters::kPush, std::move(values), factor, pull);
 }
 
 Status ParameterClient::Assign(uint32_t key, Precedence precedence, Payload values) {
-  return Ask(key, precedence, MessageKind::kAssign, std::move(values), 1.0, true);
+  return Ask(key, precedence, parameters::kAssign, std::move(values), 1.0, true);
 }
 
 Status ParameterClient::Change(uint32_t key, Precedence precedence, Payload values) {
-  return Ask(key, precedence, MessageKind::kDelta, std::move(values), 1.0, true);
+  return Ask(key, precedence, parameters::kDelta, std::move(values), 1.0, true);
 }
 
 Status ParameterClient::Fetch(uint32_t key, Precedence precedence) {
-  return Ask(key, precedence, MessageKind::kPull, Payload(), 1.0, true);
+  return Ask(key, precedence, parameters::kPull, Payload(), 1.0, true);
 }
 
 Status ParameterClient::Ask(uint32_t key, Precedence precedence, MessageKind kind, Payload values,
@@ -69,12 +70,12 @@ Status ParameterClient::Ask(uint32_t key, Precedence precedence, MessageKind kin
     return status;
   }
   const size_t bytes = static_cast<size_t>(variable->elements) * SizeOf(variable->type);
-  if (kind != MessageKind::kPull && values.size() != bytes) {
+  if (kind != parameters::kPull && values.size() != bytes) {
     return InvalidArgumentError(Me() + " pushed " + std::to_string(values.size()) + " bytes for " +
                                 variable->name + ", which has " +
                                 std::to_string(variable->elements) + " elements");
   }
-  if (!variable->last.is_delivered() && kind != MessageKind::kPush) {
+  if (!variable->last.is_delivered() && kind != parameters::kPush) {
     return FailedPreconditionError(Me() + " asked for " + variable->name +
                                    " twice at once: ask in one thread at a time");
   }
@@ -82,9 +83,9 @@ Status ParameterClient::Ask(uint32_t key, Precedence precedence, MessageKind kin
   variable->last.Begin(variable->slices.size(), bytes);
   variable->asked = pull;
   variable->factor = factor;
-  variable->has_rounds = kind == MessageKind::kPush;
+  variable->has_rounds = kind == parameters::kPush;
   ++variable->rounds;
-  return SendSlices(key, precedence, *variable, kind, pull ? kWantsAnswer : 0, values);
+  return SendSlices(key, precedence, *variable, kind, pull ? parameters::kWantsAnswer : 0, values);
 }
 
 Status ParameterClient::Pull(uint32_t key, Precedence precedence) {
@@ -99,7 +100,7 @@ Status ParameterClient::Pull(uint32_t key, Precedence precedence) {
                                    " without having pushed it, or twice");
   }
   variable->asked = true;
-  return SendSlices(key, precedence, *variable, MessageKind::kPull, 0, Payload());
+  return SendSlices(key, precedence, *variable, parameters::kPull, 0, Payload());
 }
 
 Status ParameterClient::SendSlices(uint32_t key, Precedence precedence, const Variable& variable,
@@ -113,7 +114,7 @@ Status ParameterClient::SendSlices(uint32_t key, Precedence precedence, const Va
     message.header.key = key;
     message.header.slice = static_cast<uint32_t>(index);
     message.header.round = variable.rounds - 1;
-    if (kind != MessageKind::kPull) {
+    if (kind != parameters::kPull) {
       message.header.type = variable.type;
       message.payload = values.Part(slice.offset * element, slice.elements * element);
     }
@@ -145,7 +146,7 @@ Status ParameterClient::Handle(Message message) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = variables_.find(header.key);
-    if (header.kind != MessageKind::kAnswer || found == variables_.end()) {
+    if (header.kind != parameters::kAnswer || found == variables_.end()) {
       return InvalidArgumentError("rank " + std::to_string(header.sender) +
                                   " sent something that nobody asked for");
     }

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <string>
 
+#include "ops/runtime/parameters/parameter_messages.h"
 #include "ops/runtime/parameters/summation.h"
 
 namespace trepak {
@@ -40,30 +41,25 @@ Status ParameterServer::Handle(Message message) {
 
 Status ParameterServer::Serve(Message message) {
   const Header& header = message.header;
-  if (header.sender >= options().size) {
-    return InvalidArgumentError("a message comes from rank " + std::to_string(header.sender) +
-                                " of " + std::to_string(options().size));
-  }
   SliceState& slice = slices_[IdOf(header)];
   switch (header.kind) {
-    case MessageKind::kPush:
+    case parameters::kPush:
       return Push(&slice, header, std::move(message.payload));
-    case MessageKind::kPull:
+    case parameters::kPull:
       return Pull(&slice, header);
-    case MessageKind::kDelta:
+    case parameters::kDelta:
       return Delta(&slice, header, message.payload);
-    case MessageKind::kAssign:
+    case parameters::kAssign:
       return Assign(&slice, header, message.payload);
     default:
-      return InvalidArgumentError("a server got a message of kind " +
-                                  std::to_string(static_cast<int>(header.kind)));
+      return Unexpected(header, "a parameter server");
   }
 }
 
 Status ParameterServer::CheckShape(SliceState* slice, const Header& header, size_t bytes) const {
-  if (header.type == ElementType::kNone) {
-    return InvalidArgumentError("rank " + std::to_string(header.sender) + " sent nothing for " +
-                                NameOf(header));
+  if (!CanAdd(header.type)) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " sent nothing that can be added up for " + NameOf(header));
   }
   if (slice->type == ElementType::kNone) {
     slice->type = header.type;
@@ -91,7 +87,7 @@ Status ParameterServer::Push(SliceState* slice, const Header& header, Payload pa
   slice->contributed[header.sender] = true;
   ++slice->contributions;
   Add(slice, header.sender, std::move(payload));
-  if ((header.flags & kWantsAnswer) != 0) {
+  if ((header.flags & parameters::kWantsAnswer) != 0) {
     slice->askers.push_back({header.sender, PrecedenceOf(header)});
   }
   return slice->contributions == options().size ? FinishRound(slice, header) : OkStatus();
@@ -174,7 +170,7 @@ Status ParameterServer::Delta(SliceState* slice, const Header& header, const Pay
 }
 
 Status ParameterServer::AnswerIfWanted(const SliceState& slice, const Header& header) {
-  if ((header.flags & kWantsAnswer) == 0) {
+  if ((header.flags & parameters::kWantsAnswer) == 0) {
     return OkStatus();
   }
   return Answer(header, {header.sender, PrecedenceOf(header)}, slice.type, slice.version,
@@ -184,7 +180,7 @@ Status ParameterServer::AnswerIfWanted(const SliceState& slice, const Header& he
 Status ParameterServer::Answer(const Header& about, const Asker& asker, ElementType type,
                                uint64_t round, const Payload& payload) {
   Message answer;
-  answer.header.kind = MessageKind::kAnswer;
+  answer.header.kind = parameters::kAnswer;
   answer.header.type = type;
   answer.header.key = about.key;
   answer.header.slice = about.slice;

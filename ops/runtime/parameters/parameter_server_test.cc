@@ -11,6 +11,7 @@
 
 #include "ops/runtime/net/fake_network.h"
 #include "ops/runtime/parameters/parameter_client.h"
+#include "ops/runtime/parameters/parameter_messages.h"
 
 namespace trepak {
 namespace {
@@ -299,7 +300,7 @@ TEST_P(MessageFaultTest, IsDetectedAndNeverAWrongSum) {
     job.Register(0, 12);
     std::atomic<int> messages{0};
     job.network.SetFault([&](const std::string& to, const Message& message) {
-      const bool data = message.header.kind != MessageKind::kAbort;
+      const bool data = message.header.kind != endpoint::kAbort;
       return to == where && data && ++messages == 6 ? GetParam() : FakeNetwork::Fate::kArrive;
     });
     std::vector<std::thread> threads;

@@ -20,6 +20,7 @@
 #include "ops/runtime/net/zmq_transport.h"
 #include "ops/runtime/net/zmtp_stranger.h"
 #include "ops/runtime/parameters/parameter_client.h"
+#include "ops/runtime/parameters/parameter_messages.h"
 #include "ops/runtime/parameters/parameter_server.h"
 
 namespace trepak {
@@ -104,12 +105,15 @@ std::string Wire(const Header& header, const std::string& payload) {
 // A header and a payload of every kind, as peers send them.
 std::vector<std::string> Messages() {
   std::vector<std::string> seeds;
-  for (int kind = 1; kind <= static_cast<int>(MessageKind::kLeave); ++kind) {
+  for (const MessageKind kind :
+       {handshake::kHello, handshake::kChallenge, handshake::kProof, handshake::kWelcome,
+        parameters::kPush, parameters::kPull, parameters::kDelta, parameters::kAssign,
+        parameters::kAnswer, endpoint::kAbort, endpoint::kLeave}) {
     for (const size_t bytes : {size_t{0}, size_t{32}, size_t{96}}) {
       Header header;
-      header.kind = static_cast<MessageKind>(kind);
+      header.kind = kind;
       header.type = bytes == 0 ? ElementType::kNone : ElementType::kFloat32;
-      header.flags = kWantsAnswer;
+      header.flags = parameters::kWantsAnswer;
       header.sender = 1;
       seeds.push_back(Wire(header, std::string(bytes, '\1')));
     }
@@ -299,7 +303,7 @@ TEST(WireFuzzTest, TransportSurvivesAnyStranger) {
   }
   EXPECT_GT(connected, 0);
   Message message;
-  message.header.kind = MessageKind::kPush;
+  message.header.kind = parameters::kPush;
   message.header.key = 4711;
   ASSERT_TRUE(transports[0]->Send(1, 0, message).ok());
   ASSERT_EQ(receivers[1].arrived.get_future().wait_for(std::chrono::seconds(30)),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/runtime/rna/rna_messages.h"
+
 namespace trepak {
 namespace {
 
@@ -25,15 +27,14 @@ Status RnaCoordinator::Handle(Message message) {
                                 std::to_string(round_) + (is_member ? "" : " of others"));
   }
   switch (header.kind) {
-    case MessageKind::kReady:
+    case rna::kReady:
       return OnReady(header);
-    case MessageKind::kDrain:
+    case coordination::kDrain:
       return OnDrain(header);
-    case MessageKind::kExchanged:
+    case rna::kExchanged:
       return OnExchanged(header);
     default:
-      return InvalidArgumentError("the coordinator of rounds got a message of kind " +
-                                  std::to_string(static_cast<int>(header.kind)));
+      return Unexpected(header, name());
   }
 }
 
@@ -51,14 +52,14 @@ Status RnaCoordinator::OnExchanged(const Header& header) {
                                 " exchanged parameters after round " +
                                 std::to_string(header.round) + ", which has not started");
   }
-  Broadcast(OfRound(MessageKind::kAdopt, header.round));
+  Broadcast(OfRound(rna::kAdopt, header.round));
   return OkStatus();
 }
 
 Status RnaCoordinator::OnDrain(const Header& header) {
   TREPAK_RETURN_IF_ERROR(AddDraining(header.sender));
   // What it had when it had not yet heard of a round's start went into that round.
-  if ((header.flags & kHasGradients) != 0 && header.round == round_) {
+  if ((header.flags & rna::kHasGradients) != 0 && header.round == round_) {
     with_gradients_.insert(header.sender);
   }
   probed_.erase(header.sender);
@@ -82,7 +83,7 @@ Status RnaCoordinator::Probe() {
     const uint32_t rank = idle[drawn];
     idle.erase(idle.begin() + static_cast<std::ptrdiff_t>(drawn));
     probed_.insert(rank);
-    TREPAK_RETURN_IF_ERROR(Send(rank, {}, OfRound(MessageKind::kProbe, round_)));
+    TREPAK_RETURN_IF_ERROR(Send(rank, {}, OfRound(rna::kProbe, round_)));
   }
   return OkStatus();
 }
@@ -109,7 +110,7 @@ Status RnaCoordinator::Proceed(uint32_t latest) {
 Status RnaCoordinator::Start(uint32_t initiator) {
   TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   with_gradients_.clear();
-  Message go = OfRound(MessageKind::kGo, round_);
+  Message go = OfRound(rna::kGo, round_);
   go.header.key = initiator;
   Broadcast(go);
   ++round_;
@@ -121,7 +122,7 @@ Status RnaCoordinator::EndPhase() {
     TREPAK_RETURN_IF_ERROR(Start(*with_gradients_.begin()));
   }
   EndDrain();
-  Broadcast(OfRound(MessageKind::kDrained, round_));
+  Broadcast(OfRound(coordination::kDrained, round_));
   return BeginRound();
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ops/runtime/rna/rna_fake_job.h"
+#include "ops/runtime/rna/rna_messages.h"
 
 namespace trepak {
 namespace {
@@ -249,12 +250,12 @@ class StoppedPush {
   // The push goes through after all, which is too late.
   void ExpectThatNobodyAdopts() {
     parameters_->GoOn();
-    EXPECT_EQ(network_.Sent(MessageKind::kExchanged), 1u);
+    EXPECT_EQ(network_.Sent(rna::kExchanged), 1u);
     const auto end = steady_clock::now() + kDeadline;
     while (!network_.Idle() && steady_clock::now() < end) {
       std::this_thread::sleep_for(milliseconds(1));
     }
-    EXPECT_EQ(network_.Sent(MessageKind::kAdopt), 0u);
+    EXPECT_EQ(network_.Sent(rna::kAdopt), 0u);
     for (const uint32_t rank : {0u, 1u}) {
       RnaWorker::Round round;
       EXPECT_FALSE(workers_[rank]->Read(&round).ok());

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "ops/runtime/rna/rna_fake_job.h"
+#include "ops/runtime/rna/rna_messages.h"
 
 namespace trepak {
 namespace {
@@ -78,7 +79,7 @@ class Replay {
     job_.emplace(size, rules, staleness, kDeadline, Groups{}, 0, elements_);
     // The coordinator probes in a tick of its own; before that nothing is under way either.
     const size_t probes = std::min(size, std::max(rules.choices, rules.quorum));
-    WaitUntil([this, probes] { return job_->network.Sent(MessageKind::kProbe) >= probes; });
+    WaitUntil([this, probes] { return job_->network.Sent(rna::kProbe) >= probes; });
     Settle();
   }
 
@@ -144,7 +145,7 @@ class Replay {
     drains_.clear();
   }
 
-  size_t Started() { return job_->network.Sent(MessageKind::kGo) / job_->size(); }
+  size_t Started() { return job_->network.Sent(rna::kGo) / job_->size(); }
 
   void Settle() {
     WaitUntil([this] {

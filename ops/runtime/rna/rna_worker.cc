@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "ops/runtime/rna/rna_messages.h"
+
 namespace trepak {
 namespace {
 
@@ -96,7 +98,7 @@ Status RnaWorker::AnswerProbe() {
   }
   const uint64_t round = *probe_;
   probe_.reset();
-  return Answer(MessageKind::kReady, round);
+  return Answer(rna::kReady, round);
 }
 
 Status RnaWorker::Answer(MessageKind kind, uint64_t round, uint8_t flags) {
@@ -115,28 +117,27 @@ Status RnaWorker::Handle(Message message) {
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (header.kind != MessageKind::kAdopt && header.round != started_) {
+    if (header.kind != rna::kAdopt && header.round != started_) {
       return InternalError("the coordinator is in round " + std::to_string(header.round) +
                            ", this rank in round " + std::to_string(started_));
     }
     switch (header.kind) {
-      case MessageKind::kProbe:
+      case rna::kProbe:
         probe_ = header.round;
         return AnswerProbe();
-      case MessageKind::kGo:
+      case rna::kGo:
         probe_.reset();
         tasks_.push_back({started_++, header.key, false});
         break;
-      case MessageKind::kAdopt:
+      case rna::kAdopt:
         tasks_.push_back({header.round, 0, true});
         break;
-      case MessageKind::kDrained:
+      case coordination::kDrained:
         last_ = header.round;
         drains_since_ = Clock::now();
         break;
       default:
-        return InvalidArgumentError("a worker of rounds got a message of kind " +
-                                    std::to_string(static_cast<int>(header.kind)));
+        return Unexpected(header, "a worker of rounds");
     }
   }
   changed_.notify_all();

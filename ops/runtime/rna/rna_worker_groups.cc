@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ops/runtime/parameters/summation.h"
+#include "ops/runtime/rna/rna_messages.h"
 #include "ops/runtime/rna/rna_worker.h"
 
 namespace trepak {
@@ -58,7 +59,7 @@ void RnaWorker::Exchanged(uint64_t round, const Status& status, Payload values, 
     std::lock_guard<std::mutex> lock(mutex_);
     exchanged_ = RnaExchange::Outcome{std::move(values), exchange_.Others(total)};
   }
-  const Status sent = Answer(MessageKind::kExchanged, round);
+  const Status sent = Answer(rna::kExchanged, round);
   if (!sent.ok()) {
     Fail(sent);
   }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ops/runtime/rna/rna_fake_job.h"
+#include "ops/runtime/rna/rna_messages.h"
 
 namespace trepak {
 namespace {
@@ -23,7 +24,7 @@ class ScriptedCoordinator : public Endpoint {
 
   void Go() {
     Message go;
-    go.header.kind = MessageKind::kGo;
+    go.header.kind = rna::kGo;
     go.header.round = round_++;
     Broadcast(go);
   }

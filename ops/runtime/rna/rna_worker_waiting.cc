@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/runtime/rna/rna_messages.h"
 #include "ops/runtime/rna/rna_worker.h"
 
 namespace trepak {
@@ -89,7 +90,7 @@ void RnaWorker::Drain(Callback callback) {
         contributions_.Expire(NextVersion());
         has_gradients = !contributions_.empty();
       }
-      status = Answer(MessageKind::kDrain, started_, has_gradients ? kHasGradients : 0);
+      status = Answer(coordination::kDrain, started_, has_gradients ? rna::kHasGradients : 0);
     }
   }
   if (callback) {
