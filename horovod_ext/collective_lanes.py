@@ -8,12 +8,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from trepak.horovod_ext import basics
-from trepak.horovod_ext.transport import Transport
+from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.horovod_ext.variables import tf_variable
-from trepak.ops import collective_lane, gradient_exchange
+from trepak.ops import collective_lane
 from trepak.ops.collective_lane import PieceRules
 
 # A window is a collective, which costs the ranks some ms, so that it must not be too small; what is
@@ -34,7 +32,7 @@ def rules_of(total_bytes: int) -> PieceRules:
     return PieceRules(window // _PIECES // 8 * 8, window, min(_URGENT, window // 2))
 
 
-class Collectives(Transport):
+class Collectives(GradientTransport):
     """Sums gradients piece by piece with Horovod's allreduce, first layers first.
 
     What `overlap(model)` uses where an optimizer has no transport. Only a window of pieces is in
@@ -49,69 +47,49 @@ class Collectives(Transport):
             rules: tells how gradients of so many bytes in all travel; see `rules_of`.
         """
         self._rules = rules or rules_of
-        self._lanes: list[list[tuple[int, str, Any, int]]] = []
-        self._new: list[tuple[int, str, Any, int]] = []  # variables that have no lane yet
-        self._labels: dict[int, str] = {}
+        self._lanes: list[dict[int, int]] = []  # by key, the bytes of a variable
+        self._new: dict[int, int] = {}  # of variables that have no lane yet
         self._generation = _generation
 
     def start(self) -> None:
-        """Opens the lanes again that ended with Horovod; see `Transport.start`."""
+        """Opens the lanes again that ended with Horovod; see `GradientTransport.start`."""
         if self._generation != _generation:
             self._generation = _generation
             for lane in self._lanes:
                 self._open(lane)
 
-    def carries(self, dtype: Any) -> bool:
-        """Tells whether gradients of this dtype can be summed; see `Transport.carries`."""
-        return dtype in (tf.float32, tf.float64)
-
     def register(self, key: int, variable: Any) -> None:
-        """Makes a variable known; see `Transport.register`."""
+        """Remembers a variable that has no lane yet; see `GradientTransport.register`."""
         value = tf_variable(variable)
-        self._labels[key] = getattr(variable, "path", None) or value.name
-        self._new.append((key, self._labels[key], value.dtype, value.shape.num_elements()))
+        self._new[key] = value.dtype.size * value.shape.num_elements()
 
-    def push(
-        self,
-        keys: Sequence[int],
-        variables: Sequence[Any],
-        gradients: Sequence[Any],
-        factor: float,
-        average: bool,
-    ) -> None:
-        """Pushes one step's gradients; see `Transport.push`."""
+    def push(self, *args: Any, **kwargs: Any) -> None:
+        """Pushes one step's gradients; see `GradientTransport.push`."""
         self._open_new()
-        handles = [tf_variable(variable).handle for variable in variables]
-        labels = [self._labels[key] for key in keys]
-        for key, handle, gradient, label in zip(keys, handles, gradients, labels, strict=True):
-            gradient_exchange.push_gradient(handle, gradient, key, label, factor, average)
-        gradient_exchange.commit_step(handles, keys, labels)
+        super().push(*args, **kwargs)
 
     def deliver(self, key: int, variable: Any) -> Any:
-        """Returns a gradient's sum; see `Transport.deliver`."""
+        """Returns a gradient's sum; see `GradientTransport.deliver`."""
         self._open_new()
-        value = tf_variable(variable)
-        return gradient_exchange.deliver_gradient(value.handle, key, value.dtype, value.shape)
+        return super().deliver(key, variable)
 
     def pending(self, keys: Sequence[int], variables: Sequence[Any]) -> Any:
-        """Returns which gradients are to come; see `Transport.pending`."""
+        """Returns which gradients are to come; see `GradientTransport.pending`."""
         self._open_new()
-        handles = [tf_variable(variable).handle for variable in variables]
-        return gradient_exchange.pending_gradients(handles, keys)
+        return super().pending(keys, variables)
 
     def _open_new(self) -> None:
         """Gives the variables that were registered together a lane of their own."""
         if self._new:
             self._lanes.append(self._new)
             self._open(self._new)
-            self._new = []
+            self._new = {}
 
-    def _open(self, lane: list[tuple[int, str, Any, int]]) -> None:
+    def _open(self, lane: dict[int, int]) -> None:
         _live_with_horovod()
         _transports.add(self)
-        name, me = f"trepak_lane_{lane[0][0]}", f"rank {basics.rank()}"
-        total = sum(dtype.size * elements for _, _, dtype, elements in lane)
-        collective_lane.start_lane(name, me, lane, self._rules(total))
+        name, me = f"trepak_lane_{next(iter(lane))}", f"rank {basics.rank()}"
+        collective_lane.start_lane(name, me, [*lane], self._rules(sum(lane.values())))
 
 
 @functools.cache

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from trepak.horovod_ext import basics, parameter_server, sessions
 from trepak.horovod_ext.agreement import Fact, Values, check_alike
-from trepak.horovod_ext.transport import Transport
+from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.ops import dynamic_sharding as native
 
 
-def start(samples: int, seed: int, servers: Transport) -> int:
+def start(samples: int, seed: int, servers: GradientTransport) -> int:
     """Begins an order of which nothing has been taken; a collective call.
 
     Args:

@@ -61,7 +61,7 @@ def start(options: StepOptions, values: Mapping[str, Any]) -> int:
 
     Args:
         options: the same on all ranks.
-        values: of the parameters: `dtype`, `shapes`, and `labels`, under which Geryon's map_table
+        values: of the parameters: `dtype`, `shapes`, and `keys`, under which the table of variables
             knows them.
 
     Returns:

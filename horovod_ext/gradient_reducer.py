@@ -14,7 +14,13 @@ from trepak.horovod_ext import basics, collectives, exchange, sparse, step_probe
 from trepak.horovod_ext.collective_lanes import Collectives
 from trepak.horovod_ext.gradient_groups import grouped
 from trepak.horovod_ext.reduce_options import ReduceOptions
-from trepak.horovod_ext.variables import check_agreement, key, outside_graph, tf_variable
+from trepak.horovod_ext.variables import (
+    check_agreement,
+    key,
+    make_known,
+    outside_graph,
+    tf_variable,
+)
 
 _KEY_BITS = 16  # of a transport's key, for the variables of one reducer
 
@@ -192,12 +198,13 @@ class GradientReducer:
         )
 
     def keys_of(self, variables: Sequence[Any]) -> list[int]:
-        """Returns the transport's keys of variables, which get one when they are first seen."""
+        """Returns the keys of variables, under which the transport and native code know them."""
         self.transport.start()
         for variable in variables:
             if key(variable) not in self._keys:
                 number = (self._stream << _KEY_BITS) + len(self._keys)
                 self._keys[key(variable)] = number
+                make_known(number, variable)
                 self.transport.register(number, variable)
         return [self._keys[key(variable)] for variable in variables]
 

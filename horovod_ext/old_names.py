@@ -1,4 +1,4 @@
-"""What scripts import from submodules of horovod.tensorflow, beside the names that trepak has."""
+"""Names that scripts know: Horovod's, beside those that trepak has, and trepak's former ones."""
 
 from horovod.tensorflow.compression import (  # noqa: F401
     Compression,
@@ -13,3 +13,5 @@ from horovod.tensorflow.util import (  # noqa: F401
     refs_to_vars,
     vars_to_refs,
 )
+
+from trepak.horovod_ext.gradient_transport import GradientTransport as Transport  # noqa: F401

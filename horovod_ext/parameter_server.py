@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tensorflow as tf
-
 from trepak.horovod_ext import basics, exchange, sessions
-from trepak.horovod_ext.variables import tf_variable
-from trepak.ops import gradient_exchange
-from trepak.ops.parameter_server import register_variable
 from trepak.ops.sessions import session_statistics
 
 # Of the servers' variables that are not a gradient's, and how many an optimizer, or an order of
@@ -22,7 +17,6 @@ _KEYS_OF_SESSION = 1 << 12
 
 _running: ServerOptions | None = None
 _SESSION = (1 << 31) - 1  # their only one, out of the way of those that are drawn
-_variables: dict[int, tuple[str, Any, int]] = {}  # by key: label, dtype, elements
 
 
 @dataclass(frozen=True)
@@ -87,8 +81,6 @@ def start(options: ServerOptions) -> None:
     sessions.open_session("parameter_servers", given, options.dscp, _SESSION)
     _running = options
     basics.before_shutdown(_forget)
-    for key, (label, dtype, elements) in _variables.items():  # of servers that ran before
-        register_variable(key, label, dtype, elements)
 
 
 def stop() -> None:
@@ -121,83 +113,3 @@ def key_of(session: int) -> int:
         session: its number, which `sessions.draw_number` has drawn.
     """
     return _FIRST_KEY + _KEYS_OF_SESSION * session
-
-
-def register(key: int, variable: Any) -> str:
-    """Makes a variable known to the servers, also to those that are started later.
-
-    Args:
-        key: its number, the same on all ranks.
-        variable: a Keras or TensorFlow variable of float32 or float64.
-
-    Returns:
-        Its label, which no other variable has.
-    """
-    value = tf_variable(variable)
-    path = getattr(variable, "path", None) or value.name
-    taken = {label for known, (label, _, _) in _variables.items() if known != key}
-    label = path if path not in taken else f"{path} ({key})"
-    facts = (label, value.dtype, value.shape.num_elements())
-    if _running is not None:
-        register_variable(key, *facts)
-    _variables[key] = facts
-    return label
-
-
-def push(key: int, variable: Any, gradient: Any, factor: float, average: bool = False) -> None:
-    """Pushes this rank's gradient of a variable, without waiting.
-
-    Args:
-        key: what `register` was given.
-        variable: the same.
-        gradient: a tensor like the variable.
-        factor: what the sum over all ranks is multiplied with.
-        average: divide it by the number of ranks, too.
-    """
-    pull = _running is None or _running.pull_seed is None
-    gradient_exchange.push_gradient(
-        tf_variable(variable).handle, gradient, key, _variables[key][0], factor, average, pull
-    )
-
-
-def commit(keys: Sequence[int], variables: Sequence[Any]) -> None:
-    """Says that a training step has pushed all it pushes.
-
-    Args:
-        keys: what `register` was given.
-        variables: the same.
-    """
-    labels = [_variables[key][0] for key in keys]
-    seed = None if _running is None else _running.pull_seed
-    gradient_exchange.commit_step(
-        [tf_variable(variable).handle for variable in variables], keys, labels, seed
-    )
-
-
-def pending(keys: Sequence[int], variables: Sequence[Any]) -> tf.Tensor:
-    """Returns which gradients were pushed and not delivered; bool, [variables].
-
-    Args:
-        keys: what `register` was given.
-        variables: the same.
-
-    Raises:
-        HorovodInternalError: a step was interrupted after it had pushed some of its gradients.
-    """
-    return gradient_exchange.pending_gradients(
-        [tf_variable(variable).handle for variable in variables], keys
-    )
-
-
-def deliver(key: int, variable: Any) -> tf.Tensor:
-    """Returns the sum of the gradients that all ranks pushed last, times the factor.
-
-    Args:
-        key: what `register` was given.
-        variable: the same.
-
-    Raises:
-        HorovodInternalError: a rank has left, or did not push in time; when the op runs.
-    """
-    value = tf_variable(variable)
-    return gradient_exchange.deliver_gradient(value.handle, key, value.dtype, value.shape)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trepak.horovod_ext import basics, collectives
-from trepak.horovod_ext.transport import Transport
+from trepak.horovod_ext.gradient_transport import GradientTransport
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ReduceOptions:
     scale_local_gradients: bool = True
     device_dense: str = ""
     device_sparse: str = ""
-    transport: Transport | None = None
+    transport: GradientTransport | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError or TypeError for options that are wrong or exclude each other."""
@@ -55,7 +55,7 @@ class ReduceOptions:
             )
         if isinstance(self.groups, int) and self.groups < 0:
             raise ValueError(f"groups must not be negative, got {self.groups}.")
-        if self.transport is not None and not isinstance(self.transport, Transport):
+        if self.transport is not None and not isinstance(self.transport, GradientTransport):
             raise TypeError(
                 f"transport must be a trepak transport such as trepak.Geryon(), got "
                 f"{self.transport!r}."

@@ -13,11 +13,23 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
 from trepak.horovod_ext import basics, exchange
+from trepak.ops.variable_table import add_variable
 
 
 def tf_variable(variable: Any) -> Any:
     """Returns the TensorFlow variable behind a Keras variable; anything else as it is."""
     return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def make_known(number: int, variable: Any) -> None:
+    """Makes a variable known to native code, for good.
+
+    Args:
+        number: its key, the same on all ranks.
+        variable: a Keras or TensorFlow variable of float32 or float64.
+    """
+    value = tf_variable(variable)
+    add_variable(number, _path_of(variable), value.dtype, value.shape.num_elements())
 
 
 def key(variable: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from trepak.ops.loader import load, load_horovod_driver
 
@@ -36,7 +35,7 @@ class PieceRules:
 def start_lane(
     name: str,
     me: str,
-    variables: Sequence[tuple[int, str, Any, int]],
+    keys: Sequence[int],
     rules: PieceRules,
 ) -> None:
     """Makes variables' gradients travel through Horovod's collectives.
@@ -44,8 +43,7 @@ def start_lane(
     Args:
         name: its collectives' names begin with it; no other lane's do.
         me: how errors name this rank.
-        variables: key, name, dtype and number of elements of each, the first layers' first; the
-            same on all ranks.
+        keys: what `add_variable` was given, the first layers' first; the same on all ranks.
         rules: how they travel.
 
     Raises:
@@ -54,15 +52,11 @@ def start_lane(
     import tensorflow as tf
 
     load_horovod_driver()
-    keys, labels, dtypes, elements = zip(*variables, strict=True)
     with tf.init_scope(), tf.device("CPU:0"):
         load().trepak_start_lane(
             lane=name,
             me=me,
             keys=list(keys),
-            labels=list(labels),
-            types=[tf.as_dtype(dtype) for dtype in dtypes],
-            elements=list(elements),
             **dataclasses.asdict(rules),
         )
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "ops/lane_table.h"
-#include "ops/payload_tensor.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -18,9 +17,6 @@ REGISTER_OP("TrepakStartLane")
     .Attr("lane: string")
     .Attr("me: string")
     .Attr("keys: list(int) >= 1")
-    .Attr("labels: list(string)")
-    .Attr("types: list({float, double})")
-    .Attr("elements: list(int)")
     .Attr("piece_bytes: int >= 8")
     .Attr("window_bytes: int >= 8")
     .Attr("urgent_bytes: int >= 0")
@@ -31,7 +27,8 @@ Makes variables' gradients travel through Horovod's collectives; see CollectiveL
 
 lane: its collectives' names begin with it.
 me: how errors name this rank.
-keys: of the variables, the first layers' first; the same on all ranks, as all that follows.
+keys: of variables that TrepakAddVariable made known, the first layers' first; the same on all
+  ranks, as all that follows.
 piece_bytes: larger gradients are cut; a multiple of 8.
 window_bytes: of the pieces that are under way together.
 urgent_bytes: of the first gradients, which travel as soon as they are pushed.
@@ -58,45 +55,37 @@ class StartLaneOp : public tensorflow::OpKernel {
   explicit StartLaneOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("lane", &options_.name));
     OP_REQUIRES_OK(context, context->GetAttr("me", &options_.me));
-    std::vector<int64_t> keys;
-    std::vector<std::string> labels;
-    std::vector<tensorflow::DataType> types;
-    std::vector<int64_t> elements;
     int64_t piece_bytes = 0;
     int64_t window_bytes = 0;
     int64_t urgent_bytes = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("keys", &keys));
-    OP_REQUIRES_OK(context, context->GetAttr("labels", &labels));
-    OP_REQUIRES_OK(context, context->GetAttr("types", &types));
-    OP_REQUIRES_OK(context, context->GetAttr("elements", &elements));
+    OP_REQUIRES_OK(context, context->GetAttr("keys", &keys_));
     OP_REQUIRES_OK(context, context->GetAttr("piece_bytes", &piece_bytes));
     OP_REQUIRES_OK(context, context->GetAttr("window_bytes", &window_bytes));
     OP_REQUIRES_OK(context, context->GetAttr("urgent_bytes", &urgent_bytes));
-    OP_REQUIRES(context,
-                labels.size() == keys.size() && types.size() == keys.size() &&
-                    elements.size() == keys.size(),
-                absl::InvalidArgumentError("there must be a label, type and size per key"));
     OP_REQUIRES(context, piece_bytes % 8 == 0,
                 absl::InvalidArgumentError("pieces must hold whole numbers of float64"));
     options_.rules.piece_bytes = static_cast<size_t>(piece_bytes);
     options_.rules.window_bytes = static_cast<size_t>(window_bytes);
     options_.rules.urgent_bytes = static_cast<size_t>(urgent_bytes);
-    for (size_t place = 0; place < keys.size(); ++place) {
-      variables_.push_back({static_cast<uint32_t>(keys[place]), labels[place],
-                            ElementTypeOf(types[place]), static_cast<size_t>(elements[place])});
-    }
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
     std::shared_ptr<CollectiveCalls> calls;
     OP_REQUIRES_OK(context, ToFlowError(MakeCalls(&calls)));
-    LaneTable::Global().Add(variables_,
-                            std::make_shared<CollectiveLane>(options_, variables_, calls));
+    std::vector<Variable> variables;
+    for (const int64_t key : keys_) {
+      const auto found = VariableTable::Global().Find(static_cast<uint32_t>(key));
+      OP_REQUIRES(context, found.has_value(),
+                  absl::NotFoundError("variable " + std::to_string(key) + " is not known"));
+      variables.push_back(*found);
+    }
+    LaneTable::Global().Add(variables,
+                            std::make_shared<CollectiveLane>(options_, variables, calls));
   }
 
  private:
   CollectiveLane::Options options_;
-  std::vector<CollectiveLane::Variable> variables_;
+  std::vector<int64_t> keys_;
 };
 
 class StopLanesOp : public tensorflow::OpKernel {

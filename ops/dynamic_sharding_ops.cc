@@ -84,11 +84,8 @@ class BeginOrderOp : public OrderOp {
   }
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
-    Status status;
-    const std::shared_ptr<ParameterClient> client = FindClient(&status);
-    if (client != nullptr) {
-      status = client->Register(key(), "samples taken of an order", ElementType::kFloat64, 1);
-    }
+    const Status status =
+        VariableTable::Global().Add({key(), "samples taken of an order", ElementType::kFloat64, 1});
     OP_REQUIRES_OK_ASYNC(context, ToFlowError(status), done);
     if (is_first_) {
       Count(

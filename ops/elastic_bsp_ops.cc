@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,16 +35,16 @@ finite: its gradients were; if not, it is left out.
 )doc");
 
 // Neighbours that now have the same precedence travel together.
-std::vector<ServedParameters::Part> PartsOf(const std::vector<std::string>& labels,
+std::vector<ServedParameters::Part> PartsOf(const std::vector<uint32_t>& keys,
                                             const Packed& packed) {
   std::vector<ServedParameters::Part> parts;
   Precedence latest;
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const std::string& label = labels[i];
-    const Precedence precedence = ParameterService::Global().PrecedenceOf(label);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint32_t key = keys[i];
+    const Precedence precedence = ParameterService::Global().PrecedenceOf(key);
     if (parts.empty() || precedence.priority != latest.priority ||
         precedence.order != latest.order) {
-      parts.push_back({0, [label] { return ParameterService::Global().PrecedenceOf(label); }});
+      parts.push_back({0, [key] { return ParameterService::Global().PrecedenceOf(key); }});
       latest = precedence;
     }
     parts.back().elements += packed.elements(i);
@@ -53,7 +52,7 @@ std::vector<ServedParameters::Part> PartsOf(const std::vector<std::string>& labe
   return parts;
 }
 
-// The options' labels are, by parameter, the names under which Geryon's map_table knows them.
+// The options' keys are, by parameter, those under which the table of variables knows them.
 Status Make(const System::Opening& opening, Session::Parts* parts) {
   const Json& options = opening.options;
   const Endpoint::Options about = opening.job.endpoint();
@@ -62,9 +61,9 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
   // Who does not answer is taken out before anybody's patience with it ends the job.
   rules.most_patience_seconds = 0.75 * std::chrono::duration<double>(about.deadline).count();
   const Packed packed = PackedFrom(options);
-  const auto labels = options.at("labels").get<std::vector<std::string>>();
-  if (labels.size() != packed.count()) {
-    return InvalidArgumentError("there must be one label per parameter");
+  const auto keys = options.at("keys").get<std::vector<uint32_t>>();
+  if (keys.size() != packed.count()) {
+    return InvalidArgumentError("there must be one key per parameter");
   }
   ElasticBspWorker::Rules worker;
   worker.type = packed.type();
@@ -72,17 +71,15 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
   worker.row = static_cast<int>(opening.number);
   std::shared_ptr<GlobalParameters> global;
   TREPAK_RETURN_IF_ERROR(ServeParameters(options.at("parameters").get<uint32_t>(), worker.type,
-                                         about.size, PartsOf(labels, packed), &global));
+                                         about.size, PartsOf(keys, packed), &global));
   auto errors = std::make_shared<ErrorLatch>();
   std::shared_ptr<ElasticBspCoordinator> coordinator;
   if (about.rank == 0) {
     coordinator = std::make_shared<ElasticBspCoordinator>(about, rules, errors);
   }
-  std::vector<uint32_t> everyone(about.size);
-  std::iota(everyone.begin(), everyone.end(), 0);
   *parts =
       WorkerAndCoordinator(std::make_shared<ElasticBspWorker>(about, worker, 0, global, errors),
-                           std::move(coordinator), everyone, opening.job);
+                           std::move(coordinator), AllRanks(about.size), opening.job);
   return OkStatus();
 }
 

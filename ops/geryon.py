@@ -1,51 +1,15 @@
-"""Geryon's map_table: where parameters stand in the network, and what separates priorities."""
+"""Geryon's flows under TensorFlow's own servers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from trepak.ops.loader import load
 
 __all__ = [
-    "record_parameter",
     "register_server_protocol",
     "server_protocol_bytes",
-    "set_thresholds",
 ]
-
-
-def record_parameter(label: str, layer: int, fully_connected: bool) -> None:
-    """Says where a parameter stands; its gradients are pushed under the same label.
-
-    Args:
-        label: its name.
-        layer: position of its layer in forward order, from 1 on.
-        fully_connected: what coarse categorization separates.
-
-    Raises:
-        tf.errors.UnknownError: the label was recorded elsewhere before.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_record_parameter(label=label, layer=layer, fully_connected=fully_connected)
-
-
-def set_thresholds(thresholds: Sequence[float] | None) -> None:
-    """Sets what separates the priorities, from the highest on.
-
-    Args:
-        thresholds: falling urgencies (1 - l/L); None has fully connected layers second, all others
-            first.
-
-    Raises:
-        tf.errors.UnknownError: they don't fall.
-    """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_set_thresholds(thresholds=list(thresholds or []), coarse=thresholds is None)
 
 
 def register_server_protocol() -> None:

@@ -19,7 +19,6 @@ def push_gradient(
     handle: Any,
     gradient: Any,
     key: int,
-    label: str,
     factor: float = 1.0,
     average: bool = False,
     pull: bool = True,
@@ -29,14 +28,13 @@ def push_gradient(
     Args:
         handle: the variable's resource handle, which orders this among other ops on the variable.
         gradient: a float32 or float64 tensor.
-        key: what `register_variable` or `start_lane` was given.
-        label: the same; its place in the network decides the priority on parameter servers.
+        key: what `add_variable` was given.
         factor: what the sum over all ranks is multiplied with.
         average: divide it by the number of ranks, too.
         pull: ask for the sum at once; otherwise `commit_step` must.
     """
     return load().trepak_push_gradient(
-        handle, gradient, key=key, label=label, factor=factor, average=average, pull=pull
+        handle, gradient, key=key, factor=factor, average=average, pull=pull
     )
 
 
@@ -45,7 +43,7 @@ def deliver_gradient(handle: Any, key: int, dtype: Any, shape: Sequence[int]) ->
 
     Args:
         handle: the variable's resource handle.
-        key: what `register_variable` or `start_lane` was given.
+        key: what `add_variable` was given.
         dtype: of the gradients.
         shape: of the variable.
     """
@@ -55,21 +53,17 @@ def deliver_gradient(handle: Any, key: int, dtype: Any, shape: Sequence[int]) ->
 def commit_step(
     handles: Sequence[Any],
     keys: Sequence[int],
-    labels: Sequence[str],
     pull_seed: int | None = None,
 ) -> Any:
     """Says that a training step has pushed the gradients of all these variables.
 
     Args:
         handles: the variables' resource handles.
-        keys: what `register_variable` or `start_lane` was given.
-        labels: the same.
+        keys: what `add_variable` was given.
         pull_seed: ask for the sums now, in an order drawn anew in each step with this seed.
     """
     pull = pull_seed is not None
-    return load().trepak_commit_step(
-        handles, keys=list(keys), labels=list(labels), pull=pull, seed=pull_seed or 0
-    )
+    return load().trepak_commit_step(handles, keys=list(keys), pull=pull, seed=pull_seed or 0)
 
 
 def pending_gradients(handles: Sequence[Any], keys: Sequence[int]) -> Any:
@@ -77,7 +71,7 @@ def pending_gradients(handles: Sequence[Any], keys: Sequence[int]) -> Any:
 
     Args:
         handles: the variables' resource handles.
-        keys: what `register_variable` or `start_lane` was given.
+        keys: what `add_variable` was given.
 
     Raises:
         HorovodInternalError: some were pushed by a step that did not come to its end.

@@ -20,20 +20,10 @@
 namespace trepak {
 namespace {
 
-REGISTER_OP("TrepakRegisterVariable")
-    .Attr("key: int")
-    .Attr("label: string")
-    .Attr("T: {float, double}")
-    .Attr("elements: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Makes a variable known, under the same key on all ranks.");
-
 REGISTER_OP("TrepakPushGradient")
     .Input("variable: resource")
     .Input("gradient: T")
     .Attr("key: int")
-    .Attr("label: string")
     .Attr("factor: float")
     .Attr("average: bool")
     .Attr("pull: bool")
@@ -44,7 +34,7 @@ REGISTER_OP("TrepakPushGradient")
 Pushes a gradient to where it is summed; does not wait.
 
 variable: whose gradient it is. The op does not touch it: it orders the op among others that do.
-key: what TrepakRegisterVariable or TrepakStartLane made known.
+key: what TrepakAddVariable made known.
 factor: what the sum is multiplied with.
 average: divide the sum by the number of ranks, too.
 pull: ask for the sum at once; otherwise TrepakCommitStep must.
@@ -64,7 +54,6 @@ REGISTER_OP("TrepakCommitStep")
     .Input("variables: num_variables * resource")
     .Attr("num_variables: int >= 1")
     .Attr("keys: list(int)")
-    .Attr("labels: list(string)")
     .Attr("pull: bool")
     .Attr("seed: int")
     .SetIsStateful()
@@ -87,37 +76,10 @@ REGISTER_OP("TrepakPendingGradients")
     })
     .Doc("Says which variables' gradients were pushed and not delivered; fails for half a step.");
 
-class RegisterVariableOp : public tensorflow::OpKernel {
- public:
-  explicit RegisterVariableOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("key", &key_));
-    OP_REQUIRES_OK(context, context->GetAttr("label", &label_));
-    OP_REQUIRES_OK(context, context->GetAttr("T", &type_));
-    OP_REQUIRES_OK(context, context->GetAttr("elements", &elements_));
-  }
-
-  void Compute(tensorflow::OpKernelContext* context) override {
-    Status status;
-    const std::shared_ptr<ParameterClient> client = FindClient(&status);
-    if (client != nullptr) {
-      status =
-          client->Register(static_cast<uint32_t>(key_), label_, ElementTypeOf(type_), elements_);
-    }
-    OP_REQUIRES_OK(context, ToFlowError(status));
-  }
-
- private:
-  int key_ = 0;
-  std::string label_;
-  tensorflow::DataType type_ = tensorflow::DT_FLOAT;
-  int64_t elements_ = 0;
-};
-
 class PushGradientOp : public tensorflow::OpKernel {
  public:
   explicit PushGradientOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("key", &key_));
-    OP_REQUIRES_OK(context, context->GetAttr("label", &label_));
     OP_REQUIRES_OK(context, context->GetAttr("factor", &factor_));
     OP_REQUIRES_OK(context, context->GetAttr("average", &average_));
     OP_REQUIRES_OK(context, context->GetAttr("pull", &pull_));
@@ -131,7 +93,8 @@ class PushGradientOp : public tensorflow::OpKernel {
       auto gradient = std::make_shared<tensorflow::Tensor>(context->input(1));
       void* const data = gradient->data();
       const size_t size = gradient->TotalBytes();
-      const Precedence precedence = ParameterService::Global().PrecedenceOf(label_);
+      const Precedence precedence =
+          ParameterService::Global().PrecedenceOf(static_cast<uint32_t>(key_));
       status = exchange->PushGradient(static_cast<uint32_t>(key_), precedence,
                                       Payload(data, size, std::move(gradient)), factor_, average_,
                                       pull_);
@@ -141,7 +104,6 @@ class PushGradientOp : public tensorflow::OpKernel {
 
  private:
   int key_ = 0;
-  std::string label_;
   float factor_ = 1.0F;
   bool average_ = false;
   bool pull_ = true;
@@ -211,11 +173,8 @@ class CommitStepOp : public tensorflow::OpKernel {
   explicit CommitStepOp(tensorflow::OpKernelConstruction* context)
       : OpKernel(context), keys_(KeysOf(context)) {
     int64_t seed = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("labels", &labels_));
     OP_REQUIRES_OK(context, context->GetAttr("pull", &pull_));
     OP_REQUIRES_OK(context, context->GetAttr("seed", &seed));
-    OP_REQUIRES(context, labels_.size() == keys_.size(),
-                absl::InvalidArgumentError("there must be one label per variable"));
     random_.seed(static_cast<uint32_t>(seed));
     order_.resize(keys_.size());
     std::iota(order_.begin(), order_.end(), 0);
@@ -241,14 +200,13 @@ class CommitStepOp : public tensorflow::OpKernel {
     std::lock_guard<std::mutex> lock(mutex_);
     std::shuffle(order_.begin(), order_.end(), random_);
     for (const size_t i : order_) {
-      const Precedence precedence = ParameterService::Global().PrecedenceOf(labels_[i]);
+      const Precedence precedence = ParameterService::Global().PrecedenceOf(keys_[i]);
       TREPAK_RETURN_IF_ERROR(client->Pull(keys_[i], precedence));
     }
     return OkStatus();
   }
 
   const std::vector<uint32_t> keys_;
-  std::vector<std::string> labels_;
   bool pull_ = false;
   std::mutex mutex_;
   std::mt19937 random_;        // Guarded by mutex_.
@@ -283,8 +241,6 @@ class PendingGradientsOp : public tensorflow::OpKernel {
 REGISTER_KERNEL_BUILDER(Name("TrepakCommitStep").Device(tensorflow::DEVICE_CPU), CommitStepOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakPendingGradients").Device(tensorflow::DEVICE_CPU),
                         PendingGradientsOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakRegisterVariable").Device(tensorflow::DEVICE_CPU),
-                        RegisterVariableOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakPushGradient").Device(tensorflow::DEVICE_CPU), PushGradientOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakDeliverGradient").Device(tensorflow::DEVICE_CPU),
                         DeliverGradientOp);

@@ -18,10 +18,9 @@ namespace trepak {
 class LaneTable {
  public:
   // The lane of these keys; it takes the place of one that has had them before.
-  void Add(const std::vector<CollectiveLane::Variable>& variables,
-           const std::shared_ptr<CollectiveLane>& lane) {
+  void Add(const std::vector<Variable>& variables, const std::shared_ptr<CollectiveLane>& lane) {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const CollectiveLane::Variable& variable : variables) {
+    for (const Variable& variable : variables) {
       lanes_[variable.key] = lane;
     }
   }

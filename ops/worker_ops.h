@@ -87,11 +87,12 @@ inline Status ServeParameters(uint32_t key, ElementType type, uint32_t size,
   if (client == nullptr) {
     return FailedPreconditionError("the job's parameter servers don't run");
   }
-  TREPAK_RETURN_IF_ERROR(client->Register(key, "the job's samples", ElementType::kFloat64, 1));
+  VariableTable& table = VariableTable::Global();
+  TREPAK_RETURN_IF_ERROR(table.Add({key, "the job's samples", ElementType::kFloat64, 1}));
   for (size_t i = 0; i < parts.size(); ++i) {
-    TREPAK_RETURN_IF_ERROR(client->Register(key + 1 + static_cast<uint32_t>(i),
-                                            "the job's parameters, part " + std::to_string(i), type,
-                                            static_cast<int64_t>(parts[i].elements)));
+    TREPAK_RETURN_IF_ERROR(
+        table.Add({key + 1 + static_cast<uint32_t>(i),
+                   "the job's parameters, part " + std::to_string(i), type, parts[i].elements}));
   }
   *global = std::make_shared<ServedParameters>(client, key, type, size, std::move(parts));
   return OkStatus();

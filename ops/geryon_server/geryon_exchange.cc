@@ -26,12 +26,18 @@ absl::Status Unavailable(const Status& status) {
   return absl::UnavailableError("trepak's flows: " + std::string(status.message()));
 }
 
+// Coarse categorization (section III.C): matrices, as fully connected layers have, come second.
+uint8_t PriorityOf(const std::string& key, const tensorflow::Tensor& tensor) {
+  constexpr int kMatrix = 2;
+  tensorflow::Rendezvous::ParsedKey parsed;
+  const bool is_parameter = tensorflow::Rendezvous::ParseKey(key, &parsed).ok();
+  return is_parameter && tensor.dims() == kMatrix ? 1 : 0;
+}
+
 }  // namespace
 
 TensorExchange::TensorExchange(Finder finder, Scheduler scheduler)
-    : finder_(std::move(finder)), scheduler_(std::move(scheduler)) {
-  map_table_.SetCoarse();
-}
+    : finder_(std::move(finder)), scheduler_(std::move(scheduler)) {}
 
 TensorExchange::~TensorExchange() {
   if (transport_ != nullptr) {
@@ -334,20 +340,6 @@ Status TensorExchange::Answer(const Message& request) {
     Send(task, priority, std::move(messages));
   });
   return OkStatus();
-}
-
-uint8_t TensorExchange::PriorityOf(const std::string& key, const tensorflow::Tensor& tensor) {
-  constexpr int kMatrix = 2;
-  const bool connected = tensor.dims() == kMatrix;
-  tensorflow::Rendezvous::ParsedKey parsed;
-  if (!tensorflow::Rendezvous::ParseKey(key, &parsed).ok()) {
-    return 0;  // no parameter
-  }
-  // An edge may carry tensors of other shapes in another function.
-  const std::string name = std::string(parsed.edge_name) + (connected ? "#matrix" : "");
-  // Nothing but what this very line records has the name.
-  [[maybe_unused]] const Status status = map_table_.Record(name, {1, connected});
-  return map_table_.PriorityOf(name);
 }
 
 Status TensorExchange::TakeAnswer(const Message& message) {

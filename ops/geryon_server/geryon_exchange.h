@@ -17,7 +17,6 @@
 #include "ops/geryon_server/geryon_wire.h"
 #include "ops/runtime/net/flow.h"
 #include "ops/runtime/net/transport.h"
-#include "ops/runtime/parameters/map_table.h"
 
 namespace trepak {
 
@@ -93,14 +92,12 @@ class TensorExchange : public Transport::Receiver {
   Status TakeRequest(Message request);
   Status Answer(const Message& request);
   Status TakeAnswer(const Message& message);
-  uint8_t PriorityOf(const std::string& key, const tensorflow::Tensor& tensor);
   void Finish(uint64_t number, const Found& found);
   void Fail(uint32_t task, const Status& status);
 
   const Finder finder_;
   const Scheduler scheduler_;
   ExchangeAddress here_;
-  MapTable map_table_;
   SequenceCheck sequences_;  // of the transport's thread
 
   mutable std::mutex mutex_;

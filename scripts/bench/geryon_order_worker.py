@@ -16,7 +16,9 @@ import tensorflow as tf
 
 from trepak.horovod_ext import parameter_server
 from trepak.horovod_ext.parameter_server import ServerOptions
-from trepak.ops import geryon
+from trepak.horovod_ext.variables import make_known
+from trepak.ops import gradient_exchange
+from trepak.ops.variable_table import place_variable, set_thresholds
 from trepak.scripts.bench.geryon_arms import END_HOST, GERYON
 
 WORKER = 2  # the rank that waits; the others run a server each
@@ -45,14 +47,15 @@ class Parameters:
             for name, shape in (("dense", [1, elements]), ("conv", [1, 1, 1, elements]))
         ]
         for key, variable in enumerate(self._variables):
-            label = parameter_server.register(key, variable)
-            geryon.record_parameter(label, layer=2 - key, fully_connected=key == 0)
+            make_known(key, variable)
+            place_variable(key, layer=2 - key, fully_connected=key == 0)
 
     def push(self) -> None:
         """Pushes a gradient of each."""
         for key, variable in enumerate(self._variables):
-            parameter_server.push(key, variable, tf.ones_like(variable), 1.0)
-        parameter_server.commit(range(len(self._variables)), self._variables)
+            gradient_exchange.push_gradient(variable.handle, tf.ones_like(variable), key)
+        handles = [variable.handle for variable in self._variables]
+        gradient_exchange.commit_step(handles, range(len(handles)))
 
     def deliver(self) -> list[float]:
         """Waits for both; returns when each was there, by the monotonic clock."""
@@ -60,7 +63,8 @@ class Parameters:
             return list(pool.map(self._deliver, range(len(self._variables))))
 
     def _deliver(self, key: int) -> float:
-        parameter_server.deliver(key, self._variables[key])
+        variable = self._variables[key]
+        gradient_exchange.deliver_gradient(variable.handle, key, variable.dtype, variable.shape)
         return time.monotonic()
 
 
@@ -74,7 +78,7 @@ def measure(way: str, elements: int, rounds: int, settle_seconds: float) -> list
         By round, the seconds until the less urgent and the urgent one had come to this rank.
     """
     parameter_server.start(options_of(way))
-    geryon.set_thresholds(None)
+    set_thresholds(None)
     parameters = Parameters(elements)
     outcomes = []
     for _ in range(rounds):

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives
 from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.horovod_ext.reduce_options import ReduceOptions
-from trepak.horovod_ext.transport import Transport
 from trepak.horovod_ext.variables import key
 from trepak.tf_plugins.model.tracing import reject_xla
 
@@ -85,7 +85,7 @@ def DistributedGradientTape(  # noqa: N802  (Horovod's name)
     groups: Any = None,
     process_set: basics.ProcessSet = basics.global_process_set,
     scale_local_gradients: bool = True,
-    transport: Transport | None = None,
+    transport: GradientTransport | None = None,
 ) -> Any:
     """Makes a tape reduce its gradients over all ranks; the options are those of ReduceOptions.
 
@@ -170,7 +170,7 @@ def PartialDistributedGradientTape(  # noqa: N802  (Horovod's name)
     process_set: basics.ProcessSet = basics.global_process_set,
     local_layers: Any = None,
     scale_local_gradients: bool = True,
-    transport: Transport | None = None,
+    transport: GradientTransport | None = None,
 ) -> Any:
     """Makes a tape reduce all gradients but those of some layers, which stay local.
 

@@ -8,7 +8,7 @@ import horovod.tensorflow as _hvd
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives
-from trepak.horovod_ext.transport import Transport
+from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.tf_plugins.optimizer import wrappers
 from trepak.tf_plugins.sync.sync_model import SyncModel
 
@@ -30,7 +30,7 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
     process_set: basics.ProcessSet = basics.global_process_set,
     scale_local_gradients: bool = True,
     sync: SyncModel | None = None,
-    transport: Transport | None = None,
+    transport: GradientTransport | None = None,
 ) -> Any:
     """Makes an optimizer apply gradients reduced over all ranks.
 

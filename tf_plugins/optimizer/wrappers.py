@@ -6,8 +6,8 @@ import warnings
 from typing import Any
 
 from trepak.horovod_ext import basics, collectives
+from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.horovod_ext.reduce_options import ReduceOptions
-from trepak.horovod_ext.transport import Transport
 from trepak.tf_plugins.optimizer.distribute import distribute
 from trepak.tf_plugins.optimizer.distributed_tape import local_variables
 from trepak.tf_plugins.sync.sync_model import SyncModel
@@ -29,7 +29,7 @@ def DistributedOptimizer(  # noqa: N802  (Horovod's name)
     process_set: basics.ProcessSet = basics.global_process_set,
     scale_local_gradients: bool = True,
     sync: SyncModel | None = None,
-    transport: Transport | None = None,
+    transport: GradientTransport | None = None,
 ) -> Any:
     """Makes a Keras 3 optimizer apply gradients reduced over all ranks.
 

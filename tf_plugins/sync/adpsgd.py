@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import adpsgd, collectives, exchange, step_probe
+from trepak.horovod_ext import adpsgd, exchange, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.tf_plugins.optimizer.distribution import Distribution
 from trepak.tf_plugins.sync.asynchronous_step import LocalStep
@@ -78,9 +78,5 @@ class Replica(LocalStep):
             self._act("settle")
             # Averagings move parameters between ranks until all have settled.
             exchange.gather(None, "that all replicas have settled")
-            mine = self._taken("load")
-            name = f"trepak_adpsgd_{self.session}"
-            self._values.show(
-                collectives.grouped_allreduce(mine, op=collectives.Average, name=name)
-            )
+            self._values.show(self._means(self._taken("load")))
             self._bring("show")

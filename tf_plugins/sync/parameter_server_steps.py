@@ -67,8 +67,9 @@ class ServerStep(LocalStep):
         transport = given or default_servers()
         assert isinstance(transport, ParameterServers)
         transport.start()
-        labels = transport.place(variables)
-        values = {**self._values.described(), "labels": labels}
+        keys = self._distribution.reducer.keys_of(variables)
+        transport.place(keys, variables)
+        values = {**self._values.described(), "keys": keys}
         self.session = elastic_bsp.start(self._options, values)
         with tf.init_scope():
             if basics.rank() == 0:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, collectives
+from trepak.horovod_ext import basics
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops import rna as native
@@ -49,10 +49,6 @@ class LocalRounds(Rounds):
 
     def _average(self, variables: Sequence[Any]) -> None:
         """Gives variables of one dtype the mean over all ranks."""
-        means = collectives.grouped_allreduce(
-            [variable.value() for variable in variables],
-            op=collectives.Average,
-            name=f"trepak_rna_replicas_{self.session}_{variables[0].dtype.name}",
-        )
+        means = self._means([variable.value() for variable in variables])
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)

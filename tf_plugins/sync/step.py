@@ -7,6 +7,7 @@ import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from trepak.horovod_ext import collectives
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.ops.sessions import act, session_statistics
 from trepak.tf_plugins.optimizer.distribution import Distribution
@@ -75,6 +76,11 @@ class Step(abc.ABC):
     ) -> Any:
         """Does something with the native session; see `trepak.ops.sessions.act`."""
         return act(self.system, self.session, action, values, dtype, shapes)
+
+    def _means(self, values: Sequence[Any]) -> list[Any]:
+        """Returns the means over all ranks of tensors of one dtype; a collective call."""
+        name = f"trepak_{self.system}_means_{self.session}_{values[0].dtype.name}"
+        return collectives.grouped_allreduce(list(values), op=collectives.Average, name=name)
 
     @abc.abstractmethod
     def drain(self, optimizer: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trepak.ops import geryon as native
+from trepak.ops.variable_table import set_thresholds
 from trepak.tf_plugins.transport.parameter_servers import ParameterServers
 
 _EXPEDITED, _DEFAULT = 46, 0  # DSCP: expedited forwarding (RFC 3246), best effort
@@ -46,10 +46,10 @@ class Geryon(ParameterServers):
         self._thresholds_set = False
 
     def start(self) -> None:
-        """Starts the servers; see `Transport.start`."""
+        """Starts the servers; see `GradientTransport.start`."""
         super().start()
         if not self._thresholds_set:
-            native.set_thresholds(self._thresholds)
+            set_thresholds(self._thresholds)
             self._thresholds_set = True
 
     def set_threshold(self, threshold: float | Sequence[float] | str) -> None:
@@ -63,7 +63,7 @@ class Geryon(ParameterServers):
         """
         self._thresholds = _checked(threshold, len(self.options.dscp))
         self.threshold = threshold
-        native.set_thresholds(self._thresholds)
+        set_thresholds(self._thresholds)
         self._thresholds_set = True
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from trepak.horovod_ext import parameter_server
+from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.horovod_ext.parameter_server import ServerOptions
-from trepak.horovod_ext.transport import Transport
-from trepak.ops import geryon as map_table
+from trepak.ops.variable_table import place_variable
 from trepak.tf_plugins.transport.forward_order import places
-
-_numbers = itertools.count()  # of parameters that were placed
 
 
 def default_servers() -> ParameterServers:
@@ -22,7 +17,7 @@ def default_servers() -> ParameterServers:
     return ParameterServers(dscp=ServerOptions().dscp)
 
 
-class ParameterServers(Transport):
+class ParameterServers(GradientTransport):
     """Sums gradients on servers that all ranks, or some, run; slice by slice, as they come.
 
     What a server answers is the averaged gradient, not the updated parameter: as many bytes, in the
@@ -65,59 +60,33 @@ class ParameterServers(Transport):
             pull_seed=pull_seed,
             by_layer=by_layer,
         )
-        self._labels: dict[int, str] = {}
+        self._pull_seed = pull_seed
         self._placed: set[int] = set()
 
     def start(self) -> None:
-        """Starts the servers; see `Transport.start`."""
+        """Starts the servers; see `GradientTransport.start`."""
         parameter_server.start(self.options)
 
-    def carries(self, dtype: Any) -> bool:
-        """Tells whether gradients of this dtype can be summed; see `Transport.carries`."""
-        return dtype in (tf.float32, tf.float64)
-
     def register(self, key: int, variable: Any) -> None:
-        """Makes a variable known to the servers; see `Transport.register`."""
-        self._labels[key] = parameter_server.register(key, variable)
+        """Does nothing; servers hear of a variable by its first gradient."""
 
-    def place(self, variables: Sequence[Any]) -> list[str]:
-        """Records where variables stand in the network that is being traced; returns their labels.
-
-        For parameters that are no gradients; those of gradients are placed when they are pushed.
+    def place(self, keys: Sequence[int], variables: Sequence[Any]) -> None:
+        """Records where variables stand in the network that is being traced, once for each.
 
         Args:
+            keys: those of the variables.
             variables: Keras or TensorFlow variables.
         """
-        labels = []
-        for place, variable in zip(places(variables), variables, strict=True):
-            path = getattr(variable, "path", None) or variable.name
-            labels.append(f"{path} ({next(_numbers)})")  # which no other has
-            map_table.record_parameter(labels[-1], *place)
-        return labels
+        if self._placed.issuperset(keys):
+            return
+        for key, place in zip(keys, places(variables), strict=True):
+            if key not in self._placed:
+                place_variable(key, *place)
+        self._placed.update(keys)
 
     def push(
-        self,
-        keys: Sequence[int],
-        variables: Sequence[Any],
-        gradients: Sequence[Any],
-        factor: float,
-        average: bool,
+        self, keys: Sequence[int], variables: Sequence[Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Pushes one step's gradients; see `Transport.push`."""
-        new = [key not in self._placed for key in keys]
-        if any(new):
-            for key, place in zip(keys, places(variables), strict=True):
-                if key not in self._placed:
-                    map_table.record_parameter(self._labels[key], *place)
-            self._placed.update(keys)
-        for key, variable, gradient in zip(keys, variables, gradients, strict=True):
-            parameter_server.push(key, variable, gradient, factor, average)
-        parameter_server.commit(keys, variables)
-
-    def deliver(self, key: int, variable: Any) -> Any:
-        """Returns a gradient's sum; see `Transport.deliver`."""
-        return parameter_server.deliver(key, variable)
-
-    def pending(self, keys: Sequence[int], variables: Sequence[Any]) -> Any:
-        """Returns which gradients are to come; see `Transport.pending`."""
-        return parameter_server.pending(keys, variables)
+        """Pushes one step's gradients; see `GradientTransport.push`."""
+        self.place(keys, variables)
+        super().push(keys, variables, *args, **kwargs)

@@ -44,8 +44,8 @@ class Coordinator : public Endpoint {
     }
   }
 
-  // Lets members begin.
-  virtual Status Begin() = 0;
+  // Lets members begin, where they wait for that.
+  virtual Status Begin() { return OkStatus(); }
 
   // Begins, once, when the flows are open.
   Status BeginWhenConnected() {

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <set>
 #include <vector>
 
 #include "ops/runtime/coordination/coordinator.h"
 #include "ops/runtime/elastic_bsp/elastic_bsp_scheduler.h"
+#include "ops/runtime/net/job_endpoints.h"
 
 namespace trepak {
 
@@ -31,7 +31,7 @@ class ElasticBspCoordinator : public Coordinator {
  public:
   ElasticBspCoordinator(const Options& options, const ElasticBspScheduler::Rules& rules,
                         std::shared_ptr<ErrorLatch> errors)
-      : Coordinator(options, "the coordinator of ranks' steps", All(rules.workers),
+      : Coordinator(options, "the coordinator of ranks' steps", AllRanks(rules.workers),
                     std::move(errors)),
         scheduler_(rules) {}
   ~ElasticBspCoordinator() override { Stop(); }
@@ -46,12 +46,6 @@ class ElasticBspCoordinator : public Coordinator {
   Status Begin() override;
 
  private:
-  static std::vector<uint32_t> All(uint32_t size) {
-    std::vector<uint32_t> ranks(size);
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
-
   // All of these, and Begin, require mutex_.
   Status OnStepped(const Message& message);
   Status OnDrain(const Header& header);

@@ -13,10 +13,6 @@ constexpr float kAll = 1.0F - 1e-5F;
 
 constexpr uint64_t kNoWindow = 0;
 
-size_t BytesOf(const CollectiveLane::Variable& variable) {
-  return variable.elements * SizeOf(variable.type);
-}
-
 }  // namespace
 
 CollectiveLane::CollectiveLane(Options options, const std::vector<Variable>& variables,
@@ -30,7 +26,7 @@ CollectiveLane::CollectiveLane(Options options, const std::vector<Variable>& var
   for (size_t place = 0; place < variables.size(); ++place) {
     gradients_[place].variable = variables[place];
     places_[variables[place].key] = place;
-    bytes += BytesOf(variables[place]);
+    bytes += variables[place].bytes();
     urgent_ += bytes <= options_.rules.urgent_bytes ? 1 : 0;
   }
 }
@@ -59,7 +55,7 @@ Status CollectiveLane::PushGradient(uint32_t key, Precedence, Payload values, do
     }
     Gradient& gradient = gradients_[found->second];
     const Variable& variable = gradient.variable;
-    const size_t bytes = BytesOf(variable);
+    const size_t bytes = variable.bytes();
     if (values.size() != bytes) {
       return InvalidArgumentError(options_.me + " pushed " + std::to_string(values.size()) +
                                   " bytes for " + variable.name + ", which has " +
@@ -130,7 +126,7 @@ void CollectiveLane::Decide(const Status& status, const Payload& shares) {
     const auto* const share = static_cast<const float*>(shares.data());
     for (size_t place = 0; place < gradients_.size(); ++place) {
       if (share[place] > kAll * share[gradients_.size()]) {
-        schedule_.Add(place, BytesOf(gradients_[place].variable));
+        schedule_.Add(place, gradients_[place].variable.bytes());
         pushed_[place] = 0.0F;
       }
     }

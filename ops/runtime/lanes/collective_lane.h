@@ -13,6 +13,7 @@
 #include "ops/runtime/lanes/collective_calls.h"
 #include "ops/runtime/lanes/piece_schedule.h"
 #include "ops/runtime/parameters/gradient_exchange.h"
+#include "ops/runtime/parameters/variable_table.h"
 
 namespace trepak {
 
@@ -38,13 +39,6 @@ namespace trepak {
 class CollectiveLane : public GradientExchange,
                        public std::enable_shared_from_this<CollectiveLane> {
  public:
-  struct Variable {
-    uint32_t key = 0;
-    std::string name;  // for messages
-    ElementType type = ElementType::kNone;
-    size_t elements = 0;
-  };
-
   struct Options {
     std::string name;  // its collectives' names begin with it; no other lane's do
     std::string me;    // how errors name this rank

@@ -150,7 +150,7 @@ class Job {
   // `urgent`: bytes of the first gradients that wait for no window.
   Job(uint32_t ranks, const std::vector<size_t>& elements, size_t urgent = 0)
       : elements_(elements), collectives(ranks) {
-    std::vector<CollectiveLane::Variable> variables;
+    std::vector<Variable> variables;
     for (size_t place = 0; place < elements.size(); ++place) {
       variables.push_back({Key(place), "variable " + std::to_string(place), ElementType::kFloat32,
                            elements[place]});

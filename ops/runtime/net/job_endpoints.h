@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,13 @@ struct JobOptions {
 
   Endpoint::Options endpoint() const { return {rank, size, deadline}; }
 };
+
+// The ranks from 0 on.
+inline std::vector<uint32_t> AllRanks(uint32_t size) {
+  std::vector<uint32_t> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 // Gives an endpoint a transport that listens.
 Status Listen(const JobOptions& options, Endpoint* endpoint);

@@ -13,6 +13,7 @@
 #include "ops/runtime/net/endpoint.h"
 #include "ops/runtime/parameters/gradient_exchange.h"
 #include "ops/runtime/parameters/partition.h"
+#include "ops/runtime/parameters/variable_table.h"
 
 namespace trepak {
 
@@ -22,14 +23,12 @@ class ParameterClient : public Endpoint, public GradientExchange {
  public:
   using Endpoint::error;
 
+  // `table`: has the variables; outlives the client.
   ParameterClient(const Options& options, PartitionOptions partition,
-                  std::shared_ptr<ErrorLatch> errors)
-      : Endpoint(options, std::move(errors)), partition_(std::move(partition)) {}
+                  std::shared_ptr<ErrorLatch> errors,
+                  const VariableTable* table = &VariableTable::Global())
+      : Endpoint(options, std::move(errors)), partition_(std::move(partition)), table_(table) {}
   ~ParameterClient() override { Stop(); }
-
-  // Makes a variable known. All ranks must give it the same key, size and type. Doing so again is
-  // an error if size or type differ; the name, which is for messages, may.
-  Status Register(uint32_t key, const std::string& name, ElementType type, int64_t elements);
 
   // Pushes this rank's contribution to the next round of a variable. It is read until it is sent:
   // nobody may write to it any more. What comes back is multiplied with `factor`. `pull`: ask for
@@ -55,7 +54,7 @@ class ParameterClient : public Endpoint, public GradientExchange {
   }
 
   // The number of messages that a push of this variable is.
-  size_t slices(uint32_t key) const;
+  size_t slices(uint32_t key);
 
  protected:
   Status Handle(Message message) override;
@@ -63,14 +62,15 @@ class ParameterClient : public Endpoint, public GradientExchange {
   void Failed(const Status& status) override;
 
   Status Usable() const override { return error(); }
-  GradientRound* FindRound(uint32_t key) override;
+  GradientRound* FindRound(uint32_t key) override {
+    State* const state = Find(key);
+    return state == nullptr ? nullptr : &state->last;
+  }
   std::string Whose(uint32_t key) const override;
 
  private:
-  struct Variable {
-    std::string name;
-    ElementType type = ElementType::kNone;
-    int64_t elements = 0;
+  struct State {
+    Variable variable;
     std::vector<Slice> slices;
     uint64_t rounds = 0;     // pushed so far
     double factor = 1.0;     // of the last one's result
@@ -79,18 +79,20 @@ class ParameterClient : public Endpoint, public GradientExchange {
     GradientRound last;
   };
 
-  // Requires mutex_. Null, with `status`, if there is no such variable.
-  Variable* Find(uint32_t key, Status* status);
+  // Both require mutex_. Null, the second with `status`, if the table has no such variable.
+  State* Find(uint32_t key);
+  State* Find(uint32_t key, Status* status);
   // Sends values, or what asks for them, and waits for what comes back.
   Status Ask(uint32_t key, Precedence precedence, MessageKind kind, Payload values, double factor,
              bool pull);
-  Status SendSlices(uint32_t key, Precedence precedence, const Variable& variable, MessageKind kind,
+  Status SendSlices(uint32_t key, Precedence precedence, const State& state, MessageKind kind,
                     uint8_t flags, const Payload& values);
 
   using GradientExchange::mutex_;
 
   const PartitionOptions partition_;
-  std::unordered_map<uint32_t, Variable> variables_;  // Guarded by mutex_.
+  const VariableTable* const table_;
+  std::unordered_map<uint32_t, State> states_;  // Guarded by mutex_. Of variables that were used.
 };
 
 }  // namespace trepak

@@ -55,7 +55,7 @@ class Job {
       const auto errors = std::make_shared<ErrorLatch>();
       const Endpoint::Options options{rank, size, deadline};
       one->server = std::make_unique<ParameterServer>(options, server_options, errors);
-      one->client = std::make_unique<ParameterClient>(options, partition, errors);
+      one->client = std::make_unique<ParameterClient>(options, partition, errors, &one->variables);
       servers_.push_back("server " + std::to_string(rank));
       clients_.push_back("client " + std::to_string(rank));
       one->server->Attach(network.Make(servers_.back(), one->server.get()));
@@ -67,9 +67,9 @@ class Job {
     }
   }
 
-  void Register(uint32_t key, int64_t elements) {
+  void Register(uint32_t key, size_t elements) {
     for (auto& one : ranks_) {
-      ASSERT_TRUE(one->client->Register(key, Name(key), ElementType::kFloat32, elements).ok());
+      ASSERT_TRUE(one->variables.Add({key, Name(key), ElementType::kFloat32, elements}).ok());
     }
   }
 
@@ -97,10 +97,12 @@ class Job {
   }
 
   ParameterClient& client(uint32_t rank) { return *ranks_[rank]->client; }
+  VariableTable& variables(uint32_t rank) { return ranks_[rank]->variables; }
   uint32_t size() const { return size_; }
 
  private:
   struct Rank {
+    VariableTable variables;
     std::unique_ptr<ParameterServer> server;
     std::unique_ptr<ParameterClient> client;
   };
@@ -260,9 +262,6 @@ TEST(ParameterServerTest, MisuseIsAnError) {
   job.Register(0, 4);
   EXPECT_EQ(job.Push(0, 1, {1}).code(), StatusCode::kNotFound);
   EXPECT_THAT(std::string(job.Push(0, 0, {1}).message()), HasSubstr("which has 4 elements"));
-  EXPECT_EQ(job.client(0).Register(0, "v", ElementType::kFloat32, 5).code(),
-            StatusCode::kAlreadyExists);
-  EXPECT_TRUE(job.client(0).Register(0, "other name", ElementType::kFloat32, 4).ok());
   EXPECT_EQ(job.Get(0, 0).status.code(), StatusCode::kFailedPrecondition) << "nothing pushed";
   ASSERT_TRUE(job.Push(0, 0, {1, 2, 3, 4}).ok());
   EXPECT_THAT(std::string(job.Push(0, 0, {1, 2, 3, 4}).message()), HasSubstr("again before"));
@@ -352,8 +351,8 @@ TEST_F(FaultTest, RankThatNeverPushesIsNamed) {
 
 TEST_F(FaultTest, ModelsThatDifferAreAnError) {
   Job job(2);
-  ASSERT_TRUE(job.client(0).Register(0, "w", ElementType::kFloat32, 12).ok());
-  ASSERT_TRUE(job.client(1).Register(0, "w", ElementType::kFloat32, 10).ok());
+  ASSERT_TRUE(job.variables(0).Add({0, "w", ElementType::kFloat32, 12}).ok());
+  ASSERT_TRUE(job.variables(1).Add({0, "w", ElementType::kFloat32, 10}).ok());
   ASSERT_TRUE(job.Push(0, 0, std::vector<float>(12, 1.0F)).ok());
   ASSERT_TRUE(job.Push(1, 0, std::vector<float>(10, 1.0F)).ok());
   EXPECT_THAT(std::string(job.Get(0, 0).status.message()), HasSubstr("the same model"));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 namespace trepak {
@@ -25,7 +24,7 @@ Session::Parts ParameterService::Make(const Options& options,
   const Endpoint::Options about = options.job.endpoint();
   const std::vector<uint32_t>& servers = options.partition.servers;
   auto errors = std::make_shared<ErrorLatch>();
-  auto client = std::make_shared<ParameterClient>(about, options.partition, errors);
+  auto client = std::make_shared<ParameterClient>(about, options.partition, errors, variables_);
   std::shared_ptr<ParameterServer> server;
   if (std::find(servers.begin(), servers.end(), about.rank) != servers.end()) {
     ParameterServer::ServerOptions server_options;
@@ -33,8 +32,6 @@ Session::Parts ParameterService::Make(const Options& options,
     server_options.delta_factor = 1.0 / about.size;
     server = std::make_shared<ParameterServer>(about, server_options, errors);
   }
-  std::vector<uint32_t> everyone(about.size);
-  std::iota(everyone.begin(), everyone.end(), 0);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     options_ = options;
@@ -43,18 +40,19 @@ Session::Parts ParameterService::Make(const Options& options,
   const int send_buffer = SendBuffer(options);
   Session::Parts parts(2);
   parts[kClient] = {std::move(client), kServer, servers, options.job.dscp, send_buffer};
-  parts[kServer] = {std::move(server), kClient, std::move(everyone), options.job.dscp, send_buffer};
+  parts[kServer] = {std::move(server), kClient, AllRanks(about.size), options.job.dscp,
+                    send_buffer};
   return parts;
 }
 
-Precedence ParameterService::PrecedenceOf(const std::string& name) {
-  const uint8_t priority = map_table_.PriorityOf(name);
+Precedence ParameterService::PrecedenceOf(uint32_t key) {
+  const uint8_t priority = variables_->PriorityOf(key);
   std::lock_guard<std::mutex> lock(mutex_);
   if (!options_.by_layer) {
     return priority;
   }
   return {priority,
-          static_cast<uint16_t>(std::min<int>(map_table_.LayerOf(name), kLastInOrder - 1))};
+          static_cast<uint16_t>(std::min<int>(variables_->LayerOf(key), kLastInOrder - 1))};
 }
 
 template <typename Kind>

@@ -6,13 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "ops/runtime/net/session.h"
-#include "ops/runtime/parameters/map_table.h"
 #include "ops/runtime/parameters/parameter_client.h"
 #include "ops/runtime/parameters/parameter_server.h"
+#include "ops/runtime/parameters/variable_table.h"
 
 namespace trepak {
 
@@ -31,20 +30,20 @@ class ParameterService {
 
   enum Part : size_t { kClient, kServer };
 
-  ParameterService() = default;
+  // `variables`: outlives it.
+  explicit ParameterService(VariableTable* variables = &VariableTable::Global())
+      : variables_(variables) {}
   ParameterService(const ParameterService&) = delete;
   ParameterService& operator=(const ParameterService&) = delete;
 
   // Makes both parts of a session, which is to be opened with them next.
   Session::Parts Make(const Options& options, std::shared_ptr<const Session> session);
 
-  // What a parameter's messages go before, from its place in the map_table.
-  Precedence PrecedenceOf(const std::string& name);
+  // What a variable's messages go before, from its place in the network.
+  Precedence PrecedenceOf(uint32_t key);
 
   // Null if the servers don't run; what it returns stays valid while it is held.
   std::shared_ptr<ParameterClient> client() const;
-
-  MapTable& map_table() { return map_table_; }
 
   // By priority, bytes that this rank has sent to others.
   std::vector<uint64_t> BytesByPriority() const;
@@ -59,12 +58,11 @@ class ParameterService {
   template <typename Kind>
   std::shared_ptr<Kind> Find(Part part) const;
 
+  VariableTable* const variables_;
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   Options options_;
   std::shared_ptr<const Session> session_;  // null before the first one
-
-  MapTable map_table_;
 };
 
 }  // namespace trepak

@@ -28,7 +28,10 @@ struct Process {
     return session->Open(options.job, service.Make(options, session));
   }
 
-  ParameterService service;
+  Status Add(uint32_t key) { return variables.Add({key, "v", ElementType::kFloat32, 4000}); }
+
+  VariableTable variables;
+  ParameterService service{&variables};
   std::shared_ptr<Session> session = std::make_shared<Session>("the servers");
 };
 
@@ -68,8 +71,7 @@ class Job {
     Payload values = Payload::Allocate(4000 * sizeof(float));
     std::fill_n(static_cast<float*>(values.mutable_data()), 4000, value);
     auto promise = std::make_shared<std::promise<Status>>();
-    Status status =
-        client->Push(key, processes[rank]->service.PrecedenceOf(std::to_string(key)), values);
+    Status status = client->Push(key, processes[rank]->service.PrecedenceOf(key), values);
     if (!status.ok()) {
       promise->set_value(status);
       return promise->get_future();
@@ -91,8 +93,7 @@ TEST(ParameterServiceTest, SumsOverSockets) {
     Job job(3, servers);
     for (uint32_t key = 0; key < 4; ++key) {
       for (auto& process : job.processes) {
-        ASSERT_TRUE(
-            process->service.client()->Register(key, "v", ElementType::kFloat32, 4000).ok());
+        ASSERT_TRUE(process->Add(key).ok());
       }
     }
     for (int round = 0; round < 20; ++round) {
@@ -117,9 +118,9 @@ TEST(ParameterServiceTest, OrderByLayerLeavesTheSumsAlone) {
   for (auto& process : job.processes) {
     for (uint32_t key = 0; key < kVariables; ++key) {
       const int layer = static_cast<int>(kVariables - key);
-      ASSERT_TRUE(process->service.map_table().Record(std::to_string(key), {layer, false}).ok());
-      EXPECT_EQ(process->service.PrecedenceOf(std::to_string(key)).order, layer);
-      ASSERT_TRUE(process->service.client()->Register(key, "v", ElementType::kFloat32, 4000).ok());
+      ASSERT_TRUE(process->Add(key).ok());
+      ASSERT_TRUE(process->variables.Place(key, {layer, false}).ok());
+      EXPECT_EQ(process->service.PrecedenceOf(key).order, layer);
     }
   }
   for (int round = 0; round < 20; ++round) {
@@ -139,7 +140,7 @@ TEST(ParameterServiceTest, OrderByLayerLeavesTheSumsAlone) {
 TEST(ParameterServiceTest, RankThatEndsIsReportedToAll) {
   Job job(3, {0, 1, 2});
   for (auto& process : job.processes) {
-    ASSERT_TRUE(process->service.client()->Register(0, "v", ElementType::kFloat32, 4000).ok());
+    ASSERT_TRUE(process->Add(0).ok());
   }
   std::future<Status> first = job.Sum(0, 0, 1.0F, 3.0F);
   std::future<Status> second = job.Sum(1, 0, 1.0F, 3.0F);
@@ -161,9 +162,9 @@ TEST(ParameterServiceTest, ClosesAndOpensAgain) {
       EXPECT_FALSE(process.Open(OptionsOf(0, 1, {0})).ok());
       const auto client = process.service.client();
       ASSERT_TRUE(process.session->Connect(AddressesOf(one)).ok());
-      ASSERT_TRUE(client->Register(0, "v", ElementType::kFloat32, 10).ok());
+      ASSERT_TRUE(process.Add(0).ok());
       process.session->Close();
-      EXPECT_EQ(client->Push(0, 0, Payload::Allocate(40)).code(), StatusCode::kCancelled);
+      EXPECT_EQ(client->Push(0, 0, Payload::Allocate(16'000)).code(), StatusCode::kCancelled);
       EXPECT_EQ(process.service.client(), nullptr);
     }
   }

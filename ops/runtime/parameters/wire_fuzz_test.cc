@@ -165,6 +165,7 @@ TEST(WireFuzzTest, EndpointsSurviveAnyMessage) {
   Budget budget;
   int64_t decoded = 0;
   FakeNetwork network;
+  VariableTable variables;
   std::unique_ptr<ParameterServer> server;
   std::unique_ptr<ParameterClient> client;
   std::shared_ptr<ErrorLatch> errors;
@@ -177,8 +178,8 @@ TEST(WireFuzzTest, EndpointsSurviveAnyMessage) {
       PartitionOptions partition;
       partition.servers = {0};
       server = std::make_unique<ParameterServer>(options, ParameterServer::ServerOptions{}, errors);
-      client = std::make_unique<ParameterClient>(options, partition, errors);
-      ASSERT_TRUE(client->Register(0, "v", ElementType::kFloat32, 8).ok());
+      client = std::make_unique<ParameterClient>(options, partition, errors, &variables);
+      ASSERT_TRUE(variables.Add({0, "v", ElementType::kFloat32, 8}).ok());
     }
     const std::string bytes = mutator.Mutate(seeds[mutator.Below(seeds.size())]);
     const size_t header_bytes = std::min(bytes.size(), kHeaderBytes);

@@ -6,13 +6,21 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
 
-class Transport(abc.ABC):
+from trepak.horovod_ext.variables import tf_variable
+from trepak.ops import gradient_exchange
+
+
+class GradientTransport(abc.ABC):
     """Carries gradients in two halves, so that training goes on between them.
 
     Passed as `transport=` to an optimizer. A gradient is pushed when it is there, and its sum is
-    delivered when all ranks have pushed theirs. Each variable has a key, the same on all ranks.
+    delivered when all ranks have pushed theirs. Each variable has a key, the same on all ranks,
+    under which native code knows it.
     """
+
+    _pull_seed: int | None = None  # None: the sums are asked for with each push
 
     def __repr__(self) -> str:
         """Names the transport and its options, by which ranks compare theirs."""
@@ -23,20 +31,19 @@ class Transport(abc.ABC):
     def start(self) -> None:
         """Gets ready; a collective call, and a cheap one when it has been made before."""
 
-    @abc.abstractmethod
     def carries(self, dtype: Any) -> bool:
         """Tells whether dense gradients of this dtype can travel this way."""
+        return dtype in (tf.float32, tf.float64)
 
     @abc.abstractmethod
     def register(self, key: int, variable: Any) -> None:
-        """Makes a variable known.
+        """Hears of a variable whose gradients it is to carry.
 
         Args:
             key: its number, the same on all ranks.
             variable: a Keras or TensorFlow variable.
         """
 
-    @abc.abstractmethod
     def push(
         self,
         keys: Sequence[int],
@@ -54,19 +61,26 @@ class Transport(abc.ABC):
             factor: what the sum over all ranks is multiplied with.
             average: divide it by the number of ranks, too.
         """
+        handles = [tf_variable(variable).handle for variable in variables]
+        pull = self._pull_seed is None
+        for key, handle, gradient in zip(keys, handles, gradients, strict=True):
+            gradient_exchange.push_gradient(handle, gradient, key, factor, average, pull)
+        gradient_exchange.commit_step(handles, keys, self._pull_seed)
 
-    @abc.abstractmethod
     def deliver(self, key: int, variable: Any) -> Any:
         """Returns the sum of the gradients of a variable that were pushed last.
 
         Raises:
             HorovodInternalError: a rank has left, or did not push in time; when the op runs.
         """
+        value = tf_variable(variable)
+        return gradient_exchange.deliver_gradient(value.handle, key, value.dtype, value.shape)
 
-    @abc.abstractmethod
     def pending(self, keys: Sequence[int], variables: Sequence[Any]) -> Any:
         """Returns which gradients were pushed and not delivered: a bool tensor, [variables].
 
         Raises:
             HorovodInternalError: a step was interrupted after it had pushed some of its gradients.
         """
+        handles = [tf_variable(variable).handle for variable in variables]
+        return gradient_exchange.pending_gradients(handles, keys)
