@@ -40,7 +40,7 @@ class ElasticBspGrants {
     Clock::time_point heard;         // of a grant
   };
 
-  // Whether a step's change may pass the gate. If not, keeps `push` until OpenGate returns it.
+  // Whether a step's change may pass the gate. If not, the rank waits, and OpenGate returns `push`.
   bool PassesGate(const Push& push) {
     std::lock_guard<std::mutex> lock(mutex_);
     const bool passes = !progress_.is_gated || opened_ >= progress_.superstep;
@@ -52,8 +52,8 @@ class ElasticBspGrants {
   }
 
   // Counts a step; the rank waits if no other one is granted. Returns what `tell` does, which tells
-  // the coordinator. It runs under this lock, so that a grant can't come between: the locks that it
-  // takes, the flow's and the timeline's, come after this one.
+  // the coordinator. It runs under this lock, so that no grant is heard of before the coordinator
+  // is told: the locks that `tell` takes, the flow's and the timeline's, come after this one.
   Status EndStep(Clock::time_point now, const std::function<Status(const Progress&)>& tell) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (++progress_.steps >= granted_) {
@@ -113,7 +113,7 @@ class ElasticBspGrants {
       return std::nullopt;
     }
     Progress ended = progress_;
-    ended.waited_until = Clock::now();  // under the lock, so not before it began
+    ended.waited_until = Clock::now();  // read under the lock: no wait ends before it began
     progress_.wait = Wait::kNone;
     return ended;
   }

@@ -58,7 +58,7 @@ GlobalParameters::Callback ElasticBspWorker::Receiving(
     if (status.ok()) {
       const Clock::time_point now = Clock::now();
       if (!self->step_.Receive(std::move(values))) {
-        return;  // it has failed meanwhile
+        return;  // a failure has ended the step meanwhile
       }
       self->metrics_.Received(now - begin, total);
       outcome = (*self.*next)(now);
@@ -196,7 +196,7 @@ Status ElasticBspWorker::Handle(Message message) {
 void ElasticBspWorker::GoOn(Wait waited, const ElasticBspGrants::Push& push) {
   if (waited == Wait::kAtGate) {
     push();
-  } else if (waited == Wait::kForGrant) {  // its parameters are old ones
+  } else if (waited == Wait::kForGrant) {  // others have changed the parameters since
     global_->Fetch(Receiving(&ElasticBspWorker::Fetched));
   } else {
     step_.End(OkStatus());
