@@ -1,12 +1,10 @@
 #include "ops/runtime/elastic_bsp/elastic_bsp_worker.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstring>
-#include <utility>
+#include <optional>
+#include <string>
 
-#include "ops/runtime/elastic_bsp/elastic_bsp_messages.h"
 #include "ops/runtime/parameters/summation.h"
 
 namespace trepak {
@@ -14,193 +12,128 @@ namespace {
 
 constexpr uint32_t kRanks = 1;  // that have made a change
 
+std::string Awaited(const ElasticBspGrants::Progress& at) {
+  if (at.wait == ElasticBspGrants::Wait::kForDrain) {
+    return "all ranks to flush, as at the end of an epoch";
+  }
+  if (at.superstep == 0) {
+    return "slower ranks";  // with SSP
+  }
+  return (at.wait == ElasticBspGrants::Wait::kAtGate
+              ? "all ranks to fetch the parameters of barrier "
+              : "other ranks to come to the end of superstep ") +
+         std::to_string(at.superstep);
+}
+
 }  // namespace
-
-Status ElasticBspWorker::Check(const Payload& values) const {
-  TREPAK_RETURN_IF_ERROR(error());
-  if (values.size() != bytes()) {
-    return InvalidArgumentError(Me() + " has " + std::to_string(values.size()) +
-                                " bytes of parameters, not " + std::to_string(bytes()));
-  }
-  return OkStatus();
-}
-
-Status ElasticBspWorker::CheckThatItIsFree() const {
-  TREPAK_RETURN_IF_ERROR(error());  // Failed tells of a later one
-  if (state_ != State::kNone || on_drained_ || !adopted_.any()) {
-    return FailedPreconditionError(Me() +
-                                   " ends a step, or drains, while another step or drain has not "
-                                   "ended, or before it has fetched parameters");
-  }
-  return OkStatus();
-}
 
 void ElasticBspWorker::Step(Payload values, uint64_t samples, bool finite,
                             ValuesCallback callback) {
-  Status status = Check(values);
-  bool goes = false;
-  if (status.ok()) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    status = CheckThatItIsFree();
-    if (status.ok()) {
-      values_ = adopted_.Change(values);
-      if (!finite || !AllFinite(rules_.type, values_.size(), values_.data())) {
-        LeaveOut();
-      }
-      step_samples_ = samples;
-      on_stepped_ = std::move(callback);
-      since_ = Clock::now();
-      goes = !is_gated_ || opened_ >= superstep_;
-      state_ = goes ? State::kExchanging : State::kClosed;
+  std::optional<Payload> change = step_.Begin(values, std::move(callback));
+  if (!change) {
+    return;
+  }
+  if (!finite || !AllFinite(type_, change->size(), change->data())) {
+    metrics_.LeaveOut(Me());
+    std::memset(change->mutable_data(), 0, change->size());
+  }
+  const ElasticBspGrants::Push push = [this, change = *std::move(change), samples] {
+    global_->Change(change, kRanks, samples, Receiving(&ElasticBspWorker::Pushed));
+  };
+  if (grants_.PassesGate(push)) {
+    push();
+  }
+}
+
+GlobalParameters::Callback ElasticBspWorker::Receiving(
+    Status (ElasticBspWorker::*next)(Clock::time_point now)) {
+  return [weak = weak_from_this(), next, begin = Clock::now()](const Status& status, Payload values,
+                                                               uint64_t total) {
+    const std::shared_ptr<ElasticBspWorker> self = weak.lock();
+    if (self == nullptr) {
+      return;
     }
-  }
-  if (!status.ok()) {
-    callback(status, Payload());
-  } else if (goes) {
-    Push();
-  }
+    Status outcome = status;
+    if (status.ok()) {
+      const Clock::time_point now = Clock::now();
+      if (!self->step_.Receive(std::move(values))) {
+        return;  // a failure has ended the step meanwhile
+      }
+      self->metrics_.Received(now - begin, total);
+      outcome = (*self.*next)(now);
+    }
+    if (!outcome.ok()) {
+      self->Fail(outcome);
+    }
+  };
 }
 
-void ElasticBspWorker::LeaveOut() {
-  if (counters_.not_finite++ == 0) {
-    std::fprintf(stderr,
-                 "trepak: a step of %s had gradients, or made values, that are not finite; it is "
-                 "left out, and so are others like it. If they are many, lower the learning "
-                 "rate.\n",
-                 Me().c_str());
+Status ElasticBspWorker::Pushed(Clock::time_point now) {
+  const elastic_bsp::Stepped step = metrics_.EndStep();
+  bool waits = false;
+  TREPAK_RETURN_IF_ERROR(grants_.EndStep(now, [&](const Progress& at) {
+    waits = at.wait != Wait::kNone;
+    if (waits) {
+      metrics_.ShowSuperstep(at);
+    }
+    return Send(coordinator(), {}, MessageOf(elastic_bsp::kStepped, step));
+  }));
+  if (!waits) {
+    step_.End(OkStatus());
   }
-  std::memset(values_.mutable_data(), 0, values_.size());
+  return OkStatus();
 }
 
-void ElasticBspWorker::Push() {
-  Payload change;
-  uint64_t samples = 0;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    change = std::move(values_);
-    values_ = Payload();
-    samples = step_samples_;
+Status ElasticBspWorker::Fetched(Clock::time_point) {
+  const Progress at = grants_.progress();
+  if (at.is_gated) {
+    TREPAK_RETURN_IF_ERROR(Tell(elastic_bsp::kFetched, at.superstep));
   }
-  global_->Change(std::move(change), kRanks, samples,
-                  [weak = weak_from_this()](const Status& status, Payload values, uint64_t total) {
+  step_.End(OkStatus());
+  return OkStatus();
+}
+
+void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
+  if (step_.Check(values).ok() && !AllFinite(type_, values.size(), values.data())) {
+    // The servers' would never be finite again. All ranks are told: they wait for this one.
+    Fail(InvalidArgumentError(Me() + "'s parameters are not finite: lower the learning rate, or "
+                                     "set weights that are"));
+  }
+  std::optional<Payload> change = step_.Begin(
+      values,
+      [callback = std::move(callback)](const Status& status, const Payload&) { callback(status); });
+  if (!change) {
+    return;
+  }
+  metrics_.ShowSuperstep(grants_.BeginDrain());
+  if (!step_.HasChanged(values)) {
+    SayThatItDrains(OkStatus());
+    return;
+  }
+  global_->Change(*std::move(change), kRanks, 0,
+                  [weak = weak_from_this()](const Status& status, const Payload&, uint64_t) {
                     if (const std::shared_ptr<ElasticBspWorker> self = weak.lock()) {
-                      self->Pushed(status, std::move(values), total);
+                      self->SayThatItDrains(status);
                     }
                   });
 }
 
-void ElasticBspWorker::Adopt(const Payload& values, uint64_t total) {
-  adopted_.Adopt(values);
-  total_ = std::max(total_, total);
-}
-
-void ElasticBspWorker::Arrived(Payload values, uint64_t total, Clock::time_point now) {
-  communication_ += now - since_;
-  counters_.exchange_nanoseconds += static_cast<uint64_t>((now - since_).count());
-  Adopt(values, total);
-  values_ = std::move(values);
-}
-
-void ElasticBspWorker::Pushed(const Status& status, Payload values, uint64_t total) {
-  if (!status.ok()) {
-    Fail(status);
-    return;
-  }
-  Status sent;
-  bool may_go_on = false;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ != State::kExchanging) {
-      return;  // it has failed meanwhile
-    }
-    const Clock::time_point now = Clock::now();
-    Arrived(std::move(values), total, now);
-    ++steps_;
-    ++counters_.steps;
-    may_go_on = MayGoOn();
-    since_ = now;
-    if (!may_go_on) {
-      state_ = State::kWaiting;
-      ShowSuperstep(now);
-    }
-    sent = Send(coordinator(), {}, Stepped());
-  }
-  if (!sent.ok()) {
-    Fail(sent);
-  } else if (may_go_on) {
-    GoOn();
-  }
-}
-
-Message ElasticBspWorker::Stepped() {
-  const elastic_bsp::Stepped step{std::chrono::duration<double>(communication_).count(),
-                                  std::chrono::duration<double>(held_up_).count()};
-  communication_ = held_up_ = std::chrono::nanoseconds{0};
-  return MessageOf(elastic_bsp::kStepped, step);
-}
-
-void ElasticBspWorker::GoOn() {
-  ValuesCallback callback;
-  Payload values;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ == State::kNone) {
-      return;  // it has failed meanwhile
-    }
-    state_ = State::kNone;
-    callback.swap(on_stepped_);
-    values = std::move(values_);
-    values_ = Payload();
-  }
-  callback(OkStatus(), std::move(values));
-}
-
-void ElasticBspWorker::Drain(const Payload& values, Callback callback) {
-  Status status = Check(values);
-  if (status.ok() && !AllFinite(rules_.type, values.size(), values.data())) {
-    // The servers' would never be finite again. All ranks are told: they wait for this one.
-    Fail(InvalidArgumentError(Me() + "'s parameters are not finite: lower the learning rate, or "
-                                     "set weights that are"));
-    status = error();
-  }
-  Payload change;
-  if (status.ok()) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    status = CheckThatItIsFree();
-    if (status.ok()) {
-      on_drained_ = std::exchange(callback, nullptr);
-      since_ = Clock::now();
-      ShowSuperstep(since_);
-      if (!adopted_.Are(values)) {
-        change = adopted_.Change(values);
-      }
-    }
-  }
-  if (callback) {
-    callback(status);
-  } else if (change.size() == 0) {
-    SayThatItDrains(OkStatus());
-  } else {
-    global_->Change(std::move(change), kRanks, 0,
-                    [weak = weak_from_this()](const Status& outcome, const Payload&, uint64_t) {
-                      if (const std::shared_ptr<ElasticBspWorker> self = weak.lock()) {
-                        self->SayThatItDrains(outcome);
-                      }
-                    });
-  }
-}
-
 void ElasticBspWorker::SayThatItDrains(const Status& status) {
-  Message message;
-  message.header.kind = coordination::kDrain;
-  const Status sent = status.ok() ? Send(coordinator(), {}, std::move(message)) : status;
+  const Status sent = status.ok() ? Tell(coordination::kDrain) : status;
   if (!sent.ok()) {
     Fail(sent);
   }
+}
+
+Status ElasticBspWorker::Tell(MessageKind kind, uint64_t round) {
+  Message message;
+  message.header.kind = kind;
+  message.header.round = round;
+  return Send(coordinator(), {}, std::move(message));
 }
 
 void ElasticBspWorker::Assign(Payload values, Callback callback) {
-  const Status status = Check(values);
+  const Status status = step_.Check(values);
   if (!status.ok()) {
     callback(status);
     return;
@@ -215,38 +148,68 @@ void ElasticBspWorker::Fetch(ValuesCallback callback) {
                      const Status& status, Payload values, uint64_t total) {
     const std::shared_ptr<ElasticBspWorker> self = weak.lock();
     if (status.ok() && self != nullptr) {
-      std::lock_guard<std::mutex> lock(self->mutex_);
-      self->Adopt(values, total);
+      self->step_.Receive(values);
+      self->metrics_.Received({}, total);
     }
     callback(status, std::move(values));
   });
 }
 
-uint64_t ElasticBspWorker::TakeSamples() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return total_ - std::exchange(taken_, total_);
+Status ElasticBspWorker::Handle(Message message) {
+  const Header& header = message.header;
+  if (header.sender != coordinator()) {
+    return InvalidArgumentError("rank " + std::to_string(header.sender) +
+                                " is not the coordinator of ranks' steps");
+  }
+  elastic_bsp::Grant grant;
+  ElasticBspGrants::Push push;
+  std::optional<Progress> waited;
+  switch (header.kind) {
+    case elastic_bsp::kGrant:
+      TREPAK_RETURN_IF_ERROR(ReadBody(message, &grant));
+      waited = grants_.Take(grant);
+      break;
+    case elastic_bsp::kOpen:
+      waited = grants_.OpenGate(header.round, &push);
+      break;
+    case coordination::kDrained:
+      waited = grants_.EndDrain();
+      break;
+    default:
+      return Unexpected(header, "a worker of steps");
+  }
+  if (waited) {
+    metrics_.Waited(*waited, grant.at_barrier != 0 ? grant.ranks : 0);
+    GoOn(waited->wait, push);
+  } else if (grant.at_barrier != 0) {
+    return InternalError("the coordinator takes " + Me() + " to be at a barrier, where it is not");
+  } else if (header.kind == coordination::kDrained) {
+    return InternalError("the coordinator of ranks' steps has ended a pause that was not");
+  }
+  return OkStatus();
 }
 
-ElasticBspWorker::Counters ElasticBspWorker::counters() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return counters_;
+void ElasticBspWorker::GoOn(Wait waited, const ElasticBspGrants::Push& push) {
+  if (waited == Wait::kAtGate) {
+    push();
+  } else if (waited == Wait::kForGrant) {  // others have changed the parameters since
+    global_->Fetch(Receiving(&ElasticBspWorker::Fetched));
+  } else {
+    step_.End(OkStatus());
+  }
 }
 
-void ElasticBspWorker::Failed(const Status& status) {
-  ValuesCallback on_stepped;
-  Callback on_drained;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    on_stepped.swap(on_stepped_);
-    on_drained.swap(on_drained_);
-    state_ = State::kNone;
+Status ElasticBspWorker::Tick(Clock::time_point now) {
+  TREPAK_RETURN_IF_ERROR(global_->error());  // whom it misses is missed here too
+  const Progress at = grants_.progress();
+  if (at.wait == Wait::kNone) {
+    return OkStatus();
   }
-  if (on_stepped) {
-    on_stepped(status, Payload());
-  }
-  if (on_drained) {
-    on_drained(status);
-  }
+  TREPAK_RETURN_IF_ERROR(CheckThatCoordinatorIsHere());
+  // The coordinator tells those that wait for others' steps that these go on.
+  const Clock::time_point since =
+      at.wait == Wait::kForGrant ? std::max(at.waits_since, at.heard) : at.waits_since;
+  return now - since < patience() ? OkStatus() : WaitedTooLong(Awaited(at));
 }
 
 }  // namespace trepak

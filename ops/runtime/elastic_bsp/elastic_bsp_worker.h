@@ -8,14 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <string>
+#include <utility>
 
 #include "ops/runtime/coordination/coordinated_worker.h"
-#include "ops/runtime/elastic_bsp/elastic_bsp_messages.h"
-#include "ops/runtime/net/payload.h"
-#include "ops/runtime/observe/timeline.h"
-#include "ops/runtime/parameters/adopted_parameters.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_grants.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_metrics.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_step.h"
 #include "ops/runtime/parameters/global_parameters.h"
 
 namespace trepak {
@@ -25,7 +23,8 @@ namespace trepak {
 // a barrier all fetch the same parameters, and none pushes a change before all have.
 //
 // Thread safety: every method may be called from any thread; Step, Drain, Assign and Fetch one
-// after the other's callback. Callbacks run in any thread, without a lock, and must not block.
+// after the other's callback. Callbacks run in any thread, without a lock, and must not block. Each
+// part has a lock of its own, and the worker has none.
 class ElasticBspWorker : public CoordinatedWorker,
                          public std::enable_shared_from_this<ElasticBspWorker> {
  public:
@@ -38,25 +37,17 @@ class ElasticBspWorker : public CoordinatedWorker,
     int row = 0;                               // of the timeline
   };
 
-  // What has happened here so far.
-  struct Counters {
-    uint64_t steps = 0;
-    uint64_t barriers = 0;              // that this rank has passed
-    uint64_t met = 0;                   // ranks there, with this one, summed over barriers
-    uint64_t not_finite = 0;            // steps that were left out
-    uint64_t waiting_nanoseconds = 0;   // for other ranks: at barriers, their gates, and drains
-    uint64_t exchange_nanoseconds = 0;  // for parameters
-  };
-
+  using Counters = ElasticBspMetrics::Counters;
   using Callback = std::function<void(const Status&)>;
-  using ValuesCallback = std::function<void(const Status&, Payload)>;
+  using ValuesCallback = ElasticBspStep::Callback;
 
   ElasticBspWorker(const Options& options, const Rules& rules, uint32_t coordinator,
                    std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
-      : CoordinatedWorker(options, coordinator, std::move(errors)),
-        rules_(rules),
+      : CoordinatedWorker(options, coordinator, errors),
+        type_(rules.type),
         global_(std::move(global)),
-        adopted_(rules.type, bytes()) {}
+        step_(Me(), rules.type, rules.elements * SizeOf(rules.type), std::move(errors)),
+        metrics_(rules.timeline, rules.row, coordinator) {}
   ~ElasticBspWorker() override { Stop(); }
 
   // Ends a step, which has made these values of those that it went on from, with so many samples.
@@ -76,75 +67,33 @@ class ElasticBspWorker : public CoordinatedWorker,
   void Fetch(ValuesCallback callback);
 
   // Samples of all ranks that this one has heard of since the last call.
-  uint64_t TakeSamples();
+  uint64_t TakeSamples() { return metrics_.TakeSamples(); }
 
-  Counters counters() const;
+  Counters counters() const { return metrics_.counters(); }
 
  protected:
   Status Handle(Message message) override;
   Status Tick(Clock::time_point now) override;
-  void Failed(const Status& status) override;
+  void Failed(const Status& status) override { step_.End(status); }
 
  private:
-  // The step under way.
-  enum class State {
-    kNone,
-    kClosed,      // waits until all have fetched the barrier's parameters
-    kExchanging,  // its change is on its way, or what comes back
-    kWaiting,     // until it may go on
-    kFetching,    // parameters, after waiting
-  };
+  using Progress = ElasticBspGrants::Progress;
+  using Wait = ElasticBspGrants::Wait;
 
-  size_t bytes() const { return rules_.elements * SizeOf(rules_.type); }
-  Status Check(const Payload& values) const;
-  void Push();
-  void Pushed(const Status& status, Payload values, uint64_t total);
-  void Fetched(const Status& status, Payload values, uint64_t total);
-  void GoOn();
+  // Takes the parameters that the servers answer, and goes on with `next`; or fails.
+  GlobalParameters::Callback Receiving(Status (ElasticBspWorker::*next)(Clock::time_point now));
+  Status Pushed(Clock::time_point now);
+  Status Fetched(Clock::time_point now);
   void SayThatItDrains(const Status& status);
-  Status OnGrant(const elastic_bsp::Grant& grant);
-  void OnOpen(const Header& header);
-  Status OnDrained();
-  // Require mutex_.
-  Status CheckThatItIsFree() const;
-  void LeaveOut();
-  void Adopt(const Payload& values, uint64_t total);
-  // Parameters have come, for which the step under way has waited since since_.
-  void Arrived(Payload values, uint64_t total, Clock::time_point now);
-  bool MayGoOn() const { return steps_ < granted_; }
-  Message Stepped();
-  // Waiting has ended: counts it, and shows it under this name.
-  void EndWaiting(const std::string& name, bool at_barrier, Clock::time_point end);
-  // Shows the superstep under way, which this rank has ended.
-  void ShowSuperstep(Clock::time_point end) const;
-  std::string NotYet() const;
+  Status Tell(MessageKind kind, uint64_t round = 0);
+  // A wait has ended. `push`: what has waited at the gate.
+  void GoOn(Wait waited, const ElasticBspGrants::Push& push);
 
-  const Rules rules_;
+  const ElementType type_;
   const std::shared_ptr<GlobalParameters> global_;
-
-  mutable std::mutex mutex_;
-  // All guarded by mutex_.
-  State state_ = State::kNone;
-  Clock::time_point since_;  // of the state, or of the drain
-  Clock::time_point heard_;  // of the coordinator
-  Payload values_;           // of the step under way: to push, and then to go on from
-  uint64_t step_samples_ = 0;
-  ValuesCallback on_stepped_;
-  Callback on_drained_;
-  AdoptedParameters adopted_;
-  uint64_t total_ = 0;  // samples of all ranks
-  uint64_t taken_ = 0;  // of them, told by TakeSamples
-  uint64_t steps_ = 0;
-  uint64_t granted_ = 0;
-  uint64_t superstep_ = 0;
-  uint64_t steps_before_superstep_ = 0;
-  Clock::time_point superstep_since_;
-  uint64_t opened_ = 0;  // the last superstep whose parameters all have fetched
-  bool is_gated_ = false;
-  // Since the last step's end:
-  std::chrono::nanoseconds communication_{0};
-  std::chrono::nanoseconds held_up_{0};  // at a gate
-  Counters counters_;
+  ElasticBspStep step_;
+  ElasticBspGrants grants_;
+  ElasticBspMetrics metrics_;
 };
 
 }  // namespace trepak
