@@ -54,7 +54,7 @@ class RnaCommunicator {
   // Adds a round to take part in, or an exchange whose outcome is to be adopted.
   void Push(const RnaRound& round);
 
-  // Looks at the latch, which holds an error.
+  // Tells the thread that the latch holds an error.
   void Wake();
 
   // Ends the thread; not from itself.

@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <future>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ops/runtime/parameters/fake_parameters.h"
@@ -135,6 +139,20 @@ TEST_F(RnaCommunicatorTest, NullGradientsHaveNoRate) {
   EXPECT_EQ(*static_cast<const double*>(second.sum.data()), 0.0);
   EXPECT_EQ(second.contributors, 0.0);
   EXPECT_EQ(second.rate, 0.0);
+}
+
+TEST_F(RnaCommunicatorTest, ARoundWithContributorsMakesWhatWasBegunBeforeStale) {
+  Start();
+  Write(1.0f);
+  Push(0);
+  while (inbox_->finished() == 0) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  Write(1.0f);  // of before what was not read
+  Push(1);
+  EXPECT_EQ(Read().number, 0u);
+  EXPECT_EQ(Read().number, 1u);
+  EXPECT_EQ(inbox_->counters().staleness, 1u);
 }
 
 TEST_F(RnaCommunicatorTest, TheOutcomeOfAnExchangeIsBroughtInTheRoundsOrder) {

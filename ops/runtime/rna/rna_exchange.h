@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "ops/runtime/parameters/adopted_parameters.h"
 #include "ops/runtime/parameters/global_parameters.h"

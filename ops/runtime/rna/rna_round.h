@@ -13,6 +13,7 @@
 
 namespace trepak {
 
+// What a rank's side of RNA goes by.
 struct RnaRules {
   struct Exchange {
     uint64_t period = 0;  // rounds from exchange to exchange; 0: none

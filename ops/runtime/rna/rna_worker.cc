@@ -1,5 +1,6 @@
 #include "ops/runtime/rna/rna_worker.h"
 
+#include <optional>
 #include <string>
 
 namespace trepak {

@@ -27,12 +27,12 @@ namespace trepak {
 // Every rank sees the same rounds in the same order. Who applies each of them once has the same
 // parameters as all others that have applied as many.
 //
-// Each of its parts holds one thing: what this rank contributes, what it is to apply, what its
-// group exchanges with others, and the thread.
+// The worker dispatches messages and calls to its parts, each of which holds one thing: what this
+// rank contributes, what it is to apply, what its group exchanges with others, and the thread.
 //
 // Thread safety: every method may be called from any thread; callbacks run in one of the worker's
-// threads or in the caller's, without a lock, and must not block. The worker has no lock; the parts
-// have their own.
+// threads or in the caller's, without a lock, and must not block. The worker has no lock, and each
+// part one. No two are held together, but for the contributor's under the inbox's.
 class RnaWorker : public CoordinatedWorker, public std::enable_shared_from_this<RnaWorker> {
  public:
   static constexpr const char* kSystem = "rna";
