@@ -3,75 +3,84 @@
 #ifndef TREPAK_OPS_RUNTIME_RNA_RNA_EXCHANGE_H_
 #define TREPAK_OPS_RUNTIME_RNA_RNA_EXCHANGE_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <optional>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
 
-#include "ops/runtime/net/message.h"
-#include "ops/runtime/net/payload.h"
 #include "ops/runtime/parameters/adopted_parameters.h"
+#include "ops/runtime/parameters/global_parameters.h"
+#include "ops/runtime/rna/rna_round.h"
 
 namespace trepak {
 
-// A rank's bookkeeping of it. Every `period` rounds a group exchanges parameters: when a rank has
-// applied such a round, its parameters are locked. The round's initiator adds the group's change to
-// those of the whole job; what these are then is adopted by the whole group, and unlocks.
+// A rank's bookkeeping of it. Every so many rounds, the round's initiator adds what its group has
+// changed to the parameters of the whole job; what these are then is adopted by the whole group.
 //
-// Thread safety: none, the owner locks.
+// Thread safety: every method may be called from any thread; no lock is held while the parameters
+// of the whole job are called.
 class RnaExchange {
  public:
-  struct Rules {
-    uint64_t period = 0;  // rounds from exchange to exchange; 0: none
-    uint32_t ranks = 1;   // in this group
-  };
+  using Callback = GlobalParameters::Callback;
 
-  // What came of an exchange.
-  struct Outcome {
-    Payload values;
-    uint64_t others = 0;  // samples that other groups have taken since the one before
-  };
+  // `global`: of the whole job; null if there is but one group. `me`: how errors name this rank.
+  RnaExchange(const RnaRules& rules, std::string me, std::shared_ptr<GlobalParameters> global);
 
-  RnaExchange(const Rules& rules, ElementType type, size_t bytes)
-      : rules_(rules), adopted_(type, bytes) {}
+  // Why no exchange can succeed any more, if that is so.
+  Status error() const { return global_ == nullptr ? OkStatus() : global_->error(); }
 
-  // The parameters are the job's, with so many samples.
-  void Begin(const Payload& values, uint64_t samples);
+  // The parameters are the job's, fetched with the samples of all.
+  void Begin(const Payload& values, uint64_t total);
 
-  // A round of the group, of so many samples, is applied. Locks if it is one to exchange after.
-  void Apply(uint64_t round, uint64_t samples);
+  // This rank applies a round, or adopts what came of an exchange.
+  void Apply(const RnaRound& round);
 
-  // The round that has locked the parameters.
-  std::optional<uint64_t> locked() const { return locked_; }
+  // Whether these can be exchanged. That they are not finite (InvalidArgument) concerns the group.
+  Status Check(const Payload& values) const;
 
-  // What the group has changed since the last exchange.
-  Payload Change(const Payload& values) const { return adopted_.Change(values); }
-  uint64_t samples() const { return samples_; }  // that it has taken since
+  // Adds to the job's what the group has changed, and the samples that it has taken, since the last
+  // exchange.
+  void Change(const Payload& values, Callback callback);
+  GlobalParameters& global() { return *global_; }
 
-  // Samples of others since the last exchange, if all have taken so many. None before the first.
-  uint64_t Others(uint64_t total) const {
-    return has_begun() && total > total_ + samples_ ? total - total_ - samples_ : 0;
+  // Keeps what came of the last change, until this rank brings it to its group: it goes to the
+  // others as the sum of it and their zeros.
+  void Keep(Payload values, uint64_t total) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    kept_.samples = Others(total);
+    kept_.parts = {{std::move(values), 1.0}};
+  }
+  Contribution Take() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(kept_, Contribution());
   }
 
-  bool has_begun() const { return adopted_.any(); }
-
-  // The outcome for a round has come, perhaps before this rank has applied it.
-  void Arrive(uint64_t round, Outcome outcome) { arrived_.emplace(round, std::move(outcome)); }
-
-  // Whether the lock can be lifted.
-  bool has_arrived() const { return locked_ && arrived_.count(*locked_) != 0; }
-
-  // Lifts it; the caller adopts the values.
-  Outcome Adopt();
+  // Samples of other groups that were fetched.
+  uint64_t TakeSamples() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(others_, 0);
+  }
 
  private:
-  const Rules rules_;
+  // Both require mutex_.
+  void Adopt(const Payload& values, uint64_t total);
+  // Samples of others since the last exchange, if all have taken so many. None before the first.
+  uint64_t Others(uint64_t total) const {
+    return adopted_.any() && total > total_ + samples_ ? total - total_ - samples_ : 0;
+  }
+
+  const RnaRules rules_;
+  const std::string me_;
+  const std::shared_ptr<GlobalParameters> global_;
+
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
   AdoptedParameters adopted_;  // of the last exchange
   uint64_t total_ = 0;         // samples of all, at the last exchange
   uint64_t samples_ = 0;       // of this group, since
-  std::optional<uint64_t> locked_;
-  std::map<uint64_t, Outcome> arrived_;  // by round
+  Contribution kept_;          // parameters, with samples of others
+  uint64_t others_ = 0;        // samples of others that were fetched and not taken
 };
 
 }  // namespace trepak
