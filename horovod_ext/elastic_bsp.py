@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from trepak.horovod_ext import basics, parameter_server, sessions
+from trepak.horovod_ext import parameter_server, sessions
 
 NAMES = {"elastic_bsp": "ElasticBSP", "ssp": "SSP", "asp": "ASP"}  # of models
 PREDICTIONS = ("last", "mean", "exponential")
@@ -68,10 +68,8 @@ def start(options: StepOptions, values: Mapping[str, Any]) -> int:
         Its number.
 
     Raises:
-        ValueError: the job is elastic.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    basics.reject_elastic("parameters on the job's servers")
     session = sessions.draw_number()
     parameters = parameter_server.key_of(session)
     facts = {**dataclasses.asdict(options), **values, "parameters": parameters}

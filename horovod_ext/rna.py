@@ -58,11 +58,9 @@ def start(options: RoundOptions, values: Mapping[str, Any], groups: Groups | Non
         Its number.
 
     Raises:
-        ValueError: more answers are wanted than there are ranks, the job is elastic, or Horovod has
-            no such groups.
+        ValueError: more answers are wanted than there are ranks, or Horovod has no such groups.
         HorovodInternalError: a rank did not answer in time, or has left.
     """
-    basics.reject_elastic("training in which each rank goes at its own pace")
     smallest = min(map(len, groups)) if groups is not None else basics.size()
     if options.quorum > smallest:
         raise ValueError(f"quorum={options.quorum} answers can't come from {smallest} ranks.")

@@ -47,7 +47,8 @@ class AsynchronousStep(Step):
         """Ends a step of this rank's; see `Step.apply`.
 
         Raises:
-            ValueError: variables that are local to a rank, or gradients of a scaled loss.
+            ValueError: variables that are local to a rank, gradients of a scaled loss, or the job
+                is elastic.
         """
         reducer = self._distribution.reducer
         if not reducer.takes_part():
@@ -55,6 +56,7 @@ class AsynchronousStep(Step):
             sample_budget.count_dealt()
             return
         reject_xla()
+        basics.reject_elastic(f"{self._distribution.sync!r}, where ranks go at their own pace,")
         if hasattr(optimizer, "inner_optimizer"):
             raise ValueError(
                 "where ranks go at their own pace, what they exchange comes from several steps, so "

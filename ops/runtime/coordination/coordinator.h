@@ -56,6 +56,12 @@ class Coordinator : public Endpoint {
     return Begin();
   }
 
+  // Begins, and looks whether who drains waits too long. Subclasses' own begin with it.
+  Status Tick(Clock::time_point now) override {
+    TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
+    return CheckDraining(now);
+  }
+
   const std::string& name() const { return name_; }
   const std::vector<uint32_t>& members() const { return members_; }
 

@@ -127,8 +127,7 @@ Status RnaCoordinator::EndPhase() {
 }
 
 Status RnaCoordinator::Tick(Clock::time_point now) {
-  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
-  TREPAK_RETURN_IF_ERROR(CheckDraining(now));
+  TREPAK_RETURN_IF_ERROR(Coordinator::Tick(now));
   if (!answered_.empty()) {
     TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   }
