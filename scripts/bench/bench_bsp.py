@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import statistics
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +14,9 @@ from rich.status import Status
 from trepak.scripts.bench import bsp_lab
 from trepak.scripts.bench.bsp_lab import RAW
 from trepak.scripts.bench.geryon_arms import RAW_GROUPED
+from trepak.scripts.bench.ranks import IN_A_LAB, run_here
 from trepak.scripts.entrance import console
-from trepak.scripts.launcher import JobError, Line, launch
+from trepak.scripts.launcher import JobError, Line
 from trepak.scripts.report import Claim, Options, Report, Surroundings
 
 SUMMARY = "step time of fit against raw Horovod and MultiWorkerMirroredStrategy"
@@ -56,11 +53,15 @@ def measure(options: Options) -> Report:
     with console(stderr=True).status("") as status:
         if options.tune:
             rows = list(bsp_lab.tune(status.update))
-            return Report("bsp", {}, rows, surroundings.environment("trepak lab run --gloo"))
+            return Report("bsp", {}, rows, surroundings.environment(IN_A_LAB))
         lab = bsp_lab.measure(options.quick, status.update)
         status.update("starting the processes")
-        outcomes = _run(options, status)
-    launchers = f"trepak lab run --gloo; horovodrun -np {options.np} --mpi"
+        rounds, steps = _QUICK if options.quick else _FULL
+        spec = {"ports": free_ports(options.np), "rounds": rounds, "steps": steps}
+        outcomes = run_here(
+            options.np, "bench_bsp_worker", spec, _TIMEOUT[options.quick], _shown(status)
+        )
+    launchers = f"{IN_A_LAB}; horovodrun -np {options.np} --mpi"
     report = summarize(outcomes, surroundings.environment(launchers), lab)
     shortest = min(statistics.median(all_steps(outcomes, arm)) for arm in RAW)
     if not options.quick and shortest < _SHORTEST_STEP:
@@ -71,34 +72,14 @@ def measure(options: Options) -> Report:
     return report
 
 
-def _run(options: Options, status: Status) -> Any:
-    """Returns what each rank measured on the cores that there are."""
-    rounds, steps = _QUICK if options.quick else _FULL
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "outcomes.json"
-        arguments = {
-            "--ports": ",".join(map(str, free_ports(options.np))),
-            "--rounds": str(rounds),
-            "--steps": str(steps),
-            "--output": str(output),
-        }
-        module = "trepak.scripts.bench.bench_bsp_worker"
-        command = [sys.executable, "-m", module, *(w for pair in arguments.items() for w in pair)]
-        job = launch(
-            options.np,
-            command,
-            on_line=lambda line: _follow(line, status),
-            timeout=_TIMEOUT[options.quick],
-        )
-        if job.exit_code:
-            raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
-        return json.loads(output.read_text())
+def _shown(status: Status) -> Callable[[Line], None]:
+    """Returns what shows what rank 0 is doing; all else is of interest only if the job fails."""
 
+    def show(line: Line) -> None:
+        if line.rank == 0 and line.stream == "stdout":
+            status.update(line.text)
 
-def _follow(line: Line, status: Status) -> None:
-    """Shows what rank 0 is doing; all else is of interest only if the job fails."""
-    if line.rank == 0 and line.stream == "stdout":
-        status.update(line.text)
+    return show
 
 
 def steps_of(outcomes: Sequence[Any], round_: int, arm: str) -> list[float]:

@@ -7,15 +7,12 @@ poll even when nothing is to be reduced, runs only while an arm that needs it do
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +25,7 @@ import tensorflow as tf
 from mpi4py import MPI  # initialises MPI, so that Horovod does not end it when it is shut down
 
 from trepak.models import digits
+from trepak.scripts.bench import rank
 from trepak.scripts.bench.bench_bsp import ALLREDUCE, LOCAL, MIRRORED, OURS
 from trepak.scripts.bench.bsp_arms import OursArm, allreduce_arm, build_model, mirrored_arm, raw_arm
 from trepak.scripts.bench.geryon_arms import RAW_EACH, RAW_GROUPED
@@ -43,7 +41,7 @@ SETTLE_STEPS = 3  # after Horovod was started: it negotiates new names once
 RANKS = MPI.COMM_WORLD
 
 
-def make_strategy(ports: Sequence[str]) -> Any:
+def make_strategy(ports: Sequence[int]) -> Any:
     """Returns MultiWorkerMirroredStrategy over all ranks, one port each; before any other op."""
     workers = [f"127.0.0.1:{port}" for port in ports]
     os.environ["TF_CONFIG"] = json.dumps(
@@ -188,20 +186,15 @@ def measure(rounds: int, steps: int, strategy: Any) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main() -> None:
     """Measures; rank 0 writes a list with every rank's outcome."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ports", required=True)
-    parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    strategy = make_strategy(options.ports.split(","))
-    outcomes = RANKS.gather(measure(options.rounds, options.steps, strategy))
+    options = rank.options()
+    spec = options.spec
+    strategy = make_strategy(spec["ports"])
+    outcomes = RANKS.gather(measure(spec["rounds"], spec["steps"], strategy))
     if RANKS.rank == 0:
         options.output.write_text(json.dumps(outcomes))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from trepak.scripts.bench.ranks import lab_of, run_here
 from trepak.scripts.entrance import console
 from trepak.scripts.idle_watch import IdleWatch
-from trepak.scripts.lab import state
-from trepak.scripts.lab.network import LabError
 from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 from trepak.scripts.lab.traffic import Sender
 from trepak.scripts.lab.traffic import measure as measure_streams
-from trepak.scripts.launcher import JobError, launch, sharing
+from trepak.scripts.launcher import sharing
 from trepak.scripts.report import Claim, Options, Report, Surroundings
 
 SUMMARY = "priorities and rates of a lab's links, and the time of emulated computing"
@@ -25,7 +20,6 @@ SUMMARY = "priorities and rates of a lab's links, and the time of emulated compu
 _RATES = ("50mbit", "200mbit", "1gbit")
 _PRIORITY_TARGET, _RATE_TARGET, _COMPUTE_TARGET = 0.90, 0.10, 0.05
 _WORKERS = 8
-_NAME = "trepak-bench"
 MILLISECONDS = 10.0
 _SECONDS, _ROUNDS, _PIECES = {True: 1.0, False: 4.0}, {True: 1, False: 5}, {True: 50, False: 400}
 _TIMEOUT = 180.0
@@ -37,16 +31,15 @@ def measure(options: Options) -> Report:
     """Runs the bench.
 
     Raises:
-        JobError: no lab can be made here, or the workers failed.
+        JobError: the workers failed.
+        LabError: no lab can be made here.
     """
     surroundings = Surroundings()
     with console(stderr=True).status("sending between the hosts of a lab"):
-        try:
-            streams = [row for rate in _RATES for row in _streams(rate, options.quick)]
-        except LabError as error:
-            raise JobError(str(error)) from error
+        streams = [row for rate in _RATES for row in _streams(rate, options.quick)]
     with console(stderr=True).status(f"emulating {_WORKERS} accelerators"):
-        workers = _emulate(options.quick)
+        pieces, shared = _PIECES[options.quick], sharing(_WORKERS)
+        workers = run_here(_WORKERS, "bench_lab_worker", pieces, _TIMEOUT, env=shared)
     environment = surroundings.environment(f"horovodrun -np {_WORKERS} --mpi")
     return summarize(streams, workers, environment)
 
@@ -57,14 +50,10 @@ def _streams(rate: str, quick: bool) -> list[dict[str, Any]]:
     A virtual machine's links stand still while its host runs others: such rounds come again, a few
     times, whatever they measured.
     """
-    state.down(_NAME)  # one that an earlier run left
-    lab, _ = state.up(_NAME, hosts=3, rate=parse_rate(rate), priorities=2)
     rows: list[dict[str, Any]] = []
-    try:
+    with lab_of(3, parse_rate(rate), packet=0) as lab:
         while sum(map(_quiet, rows)) < _ROUNDS[quick] and len(rows) < _MOST * _ROUNDS[quick]:
             rows.append(_round(lab, len(rows), _SECONDS[quick]))
-    finally:
-        state.down(_NAME)
     return rows
 
 
@@ -96,25 +85,6 @@ def _round(lab: Lab, number: int, seconds: float) -> dict[str, Any]:
         "cpu_idle": idle.share(),
         "cpu_stolen": idle.stolen(),
     }
-
-
-def _emulate(quick: bool) -> list[dict[str, Any]]:
-    """Returns what each worker measured."""
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "outcomes.json"
-        module = [sys.executable, "-m", "trepak.scripts.bench.bench_lab_worker"]
-        command = [*module, "--pieces", str(_PIECES[quick]), "--output", str(output)]
-        job = launch(
-            _WORKERS,
-            command,
-            env=sharing(_WORKERS),
-            on_line=lambda line: False,
-            timeout=_TIMEOUT,
-        )
-        if job.exit_code:
-            raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
-        outcomes: list[dict[str, Any]] = json.loads(output.read_text())
-        return outcomes
 
 
 def summarize(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from trepak.scripts.bench.ranks import run_here
 from trepak.scripts.entrance import console
-from trepak.scripts.launcher import JobError, launch
 from trepak.scripts.report import Claim, Options, Report, Surroundings
 
 SUMMARY = "step time of fit with a timeline against without"
@@ -31,20 +27,9 @@ def measure(options: Options) -> Report:
     """
     rounds, turns = _QUICK if options.quick else _FULL
     surroundings = Surroundings()
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "outcomes.json"
-        module = [sys.executable, "-m", "trepak.scripts.bench.bench_trace_worker"]
-        numbers = ["--rounds", str(rounds), "--turns", str(turns)]
-        with console(stderr=True).status("training with and without a timeline"):
-            job = launch(
-                options.np,
-                [*module, *numbers, "--output", str(output)],
-                on_line=lambda line: False,
-                timeout=_TIMEOUT[options.quick],
-            )
-        if job.exit_code:
-            raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
-        outcomes = json.loads(output.read_text())
+    with console(stderr=True).status("training with and without a timeline"):
+        spec = {"rounds": rounds, "turns": turns}
+        outcomes = run_here(options.np, "bench_trace_worker", spec, _TIMEOUT[options.quick])
     return summarize(outcomes, surroundings.environment(f"horovodrun -np {options.np} --mpi"))
 
 
