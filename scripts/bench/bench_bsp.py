@@ -13,7 +13,7 @@ from rich.status import Status
 
 from trepak.scripts.bench import bsp_lab
 from trepak.scripts.bench.bsp_lab import RAW
-from trepak.scripts.bench.geryon_arms import RAW_GROUPED
+from trepak.scripts.bench.exchanges import RAW_GROUPED
 from trepak.scripts.bench.ranks import IN_A_LAB, run_here
 from trepak.scripts.entrance import console
 from trepak.scripts.launcher import JobError, Line
@@ -25,12 +25,12 @@ TUNES = True
 OURS, MIRRORED = "trepak fit", "MultiWorkerMirrored"
 LOCAL, ALLREDUCE = "one rank alone", "allreduce alone"
 _DETAILS, _RATIOS = "step time of each round", "median step time of each round, and ratios"
-_ARMS = (OURS, *RAW, MIRRORED, LOCAL, ALLREDUCE)
+_METHODS = (OURS, *RAW, MIRRORED, LOCAL, ALLREDUCE)
 
 _STEP_TARGET, _MIRRORED_TARGET = 1.01, 1.1
-_COLOURS = ("#1f5f99", "#d95f02", "#f0a35e", "#5a9e6f", "#888888", "#bbbbbb")  # of the arms
+_COLOURS = ("#1f5f99", "#d95f02", "#f0a35e", "#5a9e6f", "#888888", "#bbbbbb")  # of the methods
 _SHORTEST_STEP = 0.05  # seconds; in shorter steps fixed costs say little about real training
-_FULL, _QUICK = (20, 12), (2, 6)  # rounds, and steps per arm and round
+_FULL, _QUICK = (20, 12), (2, 6)  # rounds, and steps per method and round
 _TIMEOUT = {True: 170.0, False: 1200.0}  # seconds; on a busy machine everything takes longer
 
 
@@ -63,7 +63,7 @@ def measure(options: Options) -> Report:
         )
     launchers = f"{IN_A_LAB}; horovodrun -np {options.np} --mpi"
     report = summarize(outcomes, surroundings.environment(launchers), lab)
-    shortest = min(statistics.median(all_steps(outcomes, arm)) for arm in RAW)
+    shortest = min(statistics.median(all_steps(outcomes, method)) for method in RAW)
     if not options.quick and shortest < _SHORTEST_STEP:
         raise JobError(
             f"a step took {shortest * 1000:.0f} ms, less than {_SHORTEST_STEP * 1000:.0f}: the "
@@ -82,16 +82,16 @@ def _shown(status: Status) -> Callable[[Line], None]:
     return show
 
 
-def steps_of(outcomes: Sequence[Any], round_: int, arm: str) -> list[float]:
-    """Returns an arm's step times in one round, in seconds: the mean over the ranks."""
-    by_rank = [outcome["rounds"][round_][arm] for outcome in outcomes]
+def steps_of(outcomes: Sequence[Any], round_: int, method: str) -> list[float]:
+    """Returns a method's step times in one round, in seconds: the mean over the ranks."""
+    by_rank = [outcome["rounds"][round_][method] for outcome in outcomes]
     return [statistics.fmean(times) for times in zip(*by_rank, strict=True)]
 
 
-def all_steps(outcomes: Sequence[Any], arm: str) -> list[float]:
-    """Returns an arm's step times in all rounds, in seconds."""
+def all_steps(outcomes: Sequence[Any], method: str) -> list[float]:
+    """Returns a method's step times in all rounds, in seconds."""
     rounds = range(len(outcomes[0]["rounds"]))
-    return [time for round_ in rounds for time in steps_of(outcomes, round_, arm)]
+    return [time for round_ in rounds for time in steps_of(outcomes, round_, method)]
 
 
 def _spread(times: Sequence[float]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def summarize(
         lab: what the lab's part came to.
 
     Raises:
-        JobError: the arms' weights differ after the same steps: they did not do the same work.
+        JobError: the methods' weights differ after the same steps: they did not do the same work.
     """
     first = outcomes[0]
     rounds = range(len(first["rounds"]))
@@ -143,13 +143,13 @@ def summarize(
         shares = [outcome["idle"][state] for outcome in outcomes]
         row = {"kind": "share of a core that idle processes take", "state": state}
         rows.append(row | {"least": min(shares), "most": max(shares)})
-    for arm in _ARMS:
-        rows.append({"kind": "step time", "arm": arm} | _spread(all_steps(outcomes, arm)))
+    for method in _METHODS:
+        rows.append({"kind": "step time", "arm": method} | _spread(all_steps(outcomes, method)))
     for round_ in rounds:
-        for arm in _ARMS:
-            row = {"kind": _DETAILS, "round": round_ + 1, "arm": arm}
-            rows.append(row | _spread(steps_of(outcomes, round_, arm)))
-    best = min(RAW, key=lambda arm: statistics.median(all_steps(outcomes, arm)))
+        for method in _METHODS:
+            row = {"kind": _DETAILS, "round": round_ + 1, "arm": method}
+            rows.append(row | _spread(steps_of(outcomes, round_, method)))
+    best = min(RAW, key=lambda method: statistics.median(all_steps(outcomes, method)))
     ratios = [_ratios(outcomes, round_, best) for round_ in rounds]
     rows += ratios
     rows += _limits(outcomes)
@@ -180,10 +180,10 @@ def _ratios(outcomes: Sequence[Any], round_: int, best: str) -> dict[str, Any]:
     Args:
         outcomes: by rank.
         round_: its number.
-        best: the arm of raw Horovod that is faster, over all rounds.
+        best: the method of raw Horovod that is faster, over all rounds.
     """
     ours, raw, mirrored = (
-        statistics.median(steps_of(outcomes, round_, arm)) for arm in (OURS, best, MIRRORED)
+        statistics.median(steps_of(outcomes, round_, method)) for method in (OURS, best, MIRRORED)
     )
     return {
         "kind": _RATIOS,
@@ -200,7 +200,7 @@ def _ratios(outcomes: Sequence[Any], round_: int, best: str) -> dict[str, Any]:
 def _limits(outcomes: Sequence[Any]) -> list[dict[str, Any]]:
     """Returns how far `fit` is from what the machine allows."""
     ours, alone, reduction = (
-        statistics.median(all_steps(outcomes, arm)) for arm in (OURS, LOCAL, ALLREDUCE)
+        statistics.median(all_steps(outcomes, method)) for method in (OURS, LOCAL, ALLREDUCE)
     )
     megabytes = outcomes[0]["gradient_bytes"] / 1e6
     limits = (
@@ -217,7 +217,7 @@ def _limits(outcomes: Sequence[Any]) -> list[dict[str, Any]]:
 
 def draw(report: Report, figure: Any) -> None:
     """Draws step times on these cores, the claims' ratios over the rounds, and the lab's steps."""
-    colours = dict(zip(_ARMS, _COLOURS, strict=True))
+    colours = dict(zip(_METHODS, _COLOURS, strict=True))
     figure.set_size_inches(10, 8)
     above, below = figure.subfigures(2, 1)
     bsp_lab.draw(report, below)
@@ -257,11 +257,11 @@ def draw(report: Report, figure: Any) -> None:
     left.set_xlabel("step time, ms (median, quartiles, extremes)")
     ratios = [row for row in report.rows if row["kind"] == _RATIOS]
     rounds = [row["round"] for row in ratios]
-    for key, arm, label, target in (
+    for key, method, label, target in (
         ("fit_to_raw", RAW_GROUPED, "fit / best of raw Horovod: at most", _STEP_TARGET),
         ("mirrored_to_fit", MIRRORED, "MultiWorkerMirrored / fit: at least", _MIRRORED_TARGET),
     ):
-        style = {"color": colours[arm]}
+        style = {"color": colours[method]}
         right.plot(rounds, [r[key] for r in ratios], "o-", label=f"{label} {target:g}", **style)
         right.axhline(target, linestyle=":", linewidth=1.2, **style)
     right.xaxis.get_major_locator().set_params(integer=True)

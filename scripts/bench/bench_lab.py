@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trepak.scripts.bench import plots
 from trepak.scripts.bench.ranks import lab_of, run_here
 from trepak.scripts.entrance import console
-from trepak.scripts.idle_watch import IdleWatch
+from trepak.scripts.idle_watch import MOST_STOLEN, IdleWatch, undisturbed
 from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 from trepak.scripts.lab.traffic import Sender
 from trepak.scripts.lab.traffic import measure as measure_streams
@@ -23,7 +24,6 @@ _WORKERS = 8
 MILLISECONDS = 10.0
 _SECONDS, _ROUNDS, _PIECES = {True: 1.0, False: 4.0}, {True: 1, False: 5}, {True: 50, False: 400}
 _TIMEOUT = 180.0
-_STOLEN = 0.03  # share of the CPU that others on the same hardware may take in a round that counts
 _MOST = 4  # times the wanted number of rounds
 
 
@@ -51,20 +51,16 @@ def _streams(rate: str, quick: bool) -> list[dict[str, Any]]:
     times, whatever they measured.
     """
     rows: list[dict[str, Any]] = []
+    wanted = _ROUNDS[quick]
     with lab_of(3, parse_rate(rate), packet=0) as lab:
-        while sum(map(_quiet, rows)) < _ROUNDS[quick] and len(rows) < _MOST * _ROUNDS[quick]:
+        while wanted and len(rows) < _MOST * _ROUNDS[quick]:
             rows.append(_round(lab, len(rows), _SECONDS[quick]))
+            wanted -= _stolen(rows[-1]) <= MOST_STOLEN
     return rows
 
 
-def _quiet(row: Mapping[str, Any]) -> bool:
-    stolen: float = row["cpu_stolen"]
-    return stolen <= _STOLEN
-
-
-def undisturbed(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the rounds in which the machine had its CPU for itself; all, if there are none."""
-    return list(filter(_quiet, rows)) or list(rows)
+def _stolen(row: Mapping[str, Any]) -> float:
+    return float(row["cpu_stolen"])
 
 
 def _round(lab: Lab, number: int, seconds: float) -> dict[str, Any]:
@@ -114,7 +110,7 @@ def summarize(
     by_rate: dict[str, list[dict[str, Any]]] = {}
     for row in streams:
         by_rate.setdefault(row["link"], []).append(row)
-    counted = [undisturbed(rows) for rows in by_rate.values()]
+    counted = [undisturbed(rows, _stolen) for rows in by_rate.values()]
     # The worst of the rates: a claim holds for all of them.
     shares = [statistics.median(r["high_share"] for r in rows) for rows in counted]
     rates = [statistics.median(r["rate_error"] for r in rows) for rows in counted]
@@ -139,19 +135,19 @@ def draw(report: Report, figure: Any) -> None:
         shares = [
             statistics.median(
                 row[f"{label}_mbit"] / parse_rate(link) * 1e6
-                for row in undisturbed([row for row in rows if row["link"] == link])
+                for row in undisturbed((row for row in rows if row["link"] == link), _stolen)
             )
             for link in links
         ]
         left.bar(links, shares, bottom=bottom, label=f"{label} priority", color=color)
         bottom = shares
-    left.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
+    plots.mark(left, 1.0)
     left.set(xlabel="link", ylabel="share of the configured rate", title="Two streams, one port")
     left.legend()
     pieces = [row for row in report.rows if "p95_ms" in row]
     workers = [row["worker"] for row in pieces]
     right.bar(workers, [row["median_ms"] for row in pieces], label="median", color="tab:green")
     right.plot(workers, [row["p95_ms"] for row in pieces], "k_", label="95th percentile")
-    right.axhline(MILLISECONDS, color="black", linewidth=0.8, linestyle="--")
+    plots.mark(right, MILLISECONDS)
     right.set(xlabel="worker", ylabel="ms", title=f"{MILLISECONDS:g} ms of emulated computing")
     right.legend(loc="lower right")

@@ -13,9 +13,9 @@ from trepak.scripts.report import Claim, Options, Report, Surroundings
 
 SUMMARY = "step time of fit with a timeline against without"
 
-ARMS = ON, OFF = "timeline on", "timeline off"
+METHODS = ON, OFF = "timeline on", "timeline off"
 _TARGET = 1.02
-_FULL, _QUICK = (40, 25), (3, 3)  # rounds, and turns per round: four steps, two of each arm
+_FULL, _QUICK = (40, 25), (3, 3)  # rounds, and turns per round: four steps, two of each method
 _TIMEOUT = {True: 170.0, False: 1500.0}
 
 
@@ -37,12 +37,15 @@ def summarize(outcomes: Sequence[dict[str, Any]], environment: dict[str, Any]) -
     """Returns the report of what the ranks measured.
 
     Args:
-        outcomes: by rank, `rounds`: a list of {arm: seconds of each step}, and `bytes` per step.
+        outcomes: by rank, `rounds`: a list of {method: seconds of each step}, and `bytes` per step.
         environment: see `Surroundings`.
     """
     rows, ratios = [], []
     for number in range(len(outcomes[0]["rounds"])):
-        steps = {arm: _slowest([one["rounds"][number][arm] for one in outcomes]) for arm in ARMS}
+        steps = {
+            method: _slowest([one["rounds"][number][method] for one in outcomes])
+            for method in METHODS
+        }
         ratios += [on / off for on, off in zip(*map(_by_turn, steps.values()), strict=True)]
         rows.append(
             {
@@ -76,5 +79,5 @@ def _slowest(ranks: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _by_turn(times: Sequence[float]) -> list[float]:
-    """Returns the sums of the two steps that each turn has of an arm."""
+    """Returns the sums of the two steps that each turn has of a method."""
     return [a + b for a, b in zip(times[::2], times[1::2], strict=True)]

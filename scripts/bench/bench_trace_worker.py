@@ -17,7 +17,7 @@ from trepak.horovod_ext import step_probe, timeline
 from trepak.ops.timeline import close_timeline
 from trepak.scripts.bench import rank
 from trepak.scripts.bench.bench_trace import OFF, ON
-from trepak.scripts.bench.bsp_arms import build_model
+from trepak.scripts.bench.bsp_methods import build_model
 
 _WARM_TURNS = 3
 
@@ -44,15 +44,15 @@ class Steps:
         """Gives each model an endless stream of the same batch."""
         self._models = models
         batch = tf.data.Dataset.from_tensors((x, y)).repeat()
-        self._batches = {arm: iter(batch) for arm in models}
+        self._batches = {method: iter(batch) for method in models}
 
     def take(self, turns: int) -> dict[str, list[float]]:
         """Takes two steps of each model per turn; returns the seconds of every step."""
-        times: dict[str, list[float]] = {arm: [] for arm in self._models}
-        for arm in self._TURNS * turns:
+        times: dict[str, list[float]] = {method: [] for method in self._models}
+        for method in self._TURNS * turns:
             began = time.perf_counter()
-            self._models[arm].train_function(self._batches[arm])
-            times[arm].append(time.perf_counter() - began)
+            self._models[method].train_function(self._batches[method])
+            times[method].append(time.perf_counter() - began)
         return times
 
 
@@ -60,7 +60,7 @@ def measure(spec: dict[str, int]) -> dict[str, Any]:
     """Takes so many `rounds` of so many `turns` of four steps.
 
     Returns:
-        `rounds`: a list of {arm: seconds of each step}, and the timeline's `bytes` per step.
+        `rounds`: a list of {method: seconds of each step}, and the timeline's `bytes` per step.
     """
     rng = np.random.default_rng(hvd.rank())
     x = rng.normal(size=(96, 8, 8, 1)).astype("float32")

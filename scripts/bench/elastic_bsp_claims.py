@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trepak.scripts.bench.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
+from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP, elastic_bsp
 from trepak.scripts.report import Claim
 
 _DEFAULT = elastic_bsp(15)  # what the claims are about
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 def _gap(name: str, of: Mapping[tuple[str, str], Row]) -> float:
     """Returns by how many points ElasticBSP's accuracy is below the best of the others'."""
-    there = [of[name, way] for way in (HOROVOD, SSP, ASP) if (name, way) in of]
+    there = [of[name, method] for method in (HOROVOD, SSP, ASP) if (name, method) in of]
     best = max(row["final_accuracy"] for row in there)
     return float(100 * (best - of[name, _DEFAULT]["final_accuracy"]))
 

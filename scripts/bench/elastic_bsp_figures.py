@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trepak.scripts.bench.elastic_bsp_report import CURVES, WAYS
+from trepak.scripts.bench.elastic_bsp_report import CURVES, METHODS
 from trepak.scripts.report import Report
 
 _Rows = Sequence[Mapping[str, Any]]
@@ -15,14 +15,14 @@ _Rows = Sequence[Mapping[str, Any]]
 def draw(report: Report, figure: Any) -> None:
     """Draws accuracies over time (Figure 4), steps per second, waiting; in the same colours."""
     curves = [row for row in report.rows if row["kind"] == CURVES]
-    found = [row for row in report.rows if row["kind"] == WAYS]
+    found = [row for row in report.rows if row["kind"] == METHODS]
     names = list(dict.fromkeys(row["case"] for row in curves))
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
     figure.set_size_inches(max(10, 5 * columns), 4 * (rows + 1))
     above, below = figure.subfigures(2, 1, height_ratios=[rows, 1])
-    ways = list(dict.fromkeys(row["way"] for row in curves))
-    colours = {way: f"C{number}" for number, way in enumerate(ways)}
+    methods = list(dict.fromkeys(row["way"] for row in curves))
+    colours = {method: f"C{number}" for number, method in enumerate(methods)}
     places = above.subplots(rows, columns, squeeze=False).flat
     for axes, name in itertools.zip_longest(places, names):
         if name is None:
@@ -35,12 +35,12 @@ def draw(report: Report, figure: Any) -> None:
 
 
 def _accuracies(axes: Any, rows: _Rows, title: str, colours: Mapping[str, str]) -> None:
-    for way, colour in colours.items():
-        trials = [row for row in rows if row["way"] == way]
+    for method, colour in colours.items():
+        trials = [row for row in rows if row["way"] == method]
         if trials:
             median = sorted(trials, key=lambda row: float(row["final_accuracy"]))[len(trials) // 2]
             seconds, _, accuracies = zip(*median["curve"], strict=True)
-            axes.plot(seconds, accuracies, color=colour, linewidth=0.8, label=way)
+            axes.plot(seconds, accuracies, color=colour, linewidth=0.8, label=method)
     if rows[0]["target"]:
         axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
     axes.set(
@@ -52,10 +52,10 @@ def _accuracies(axes: Any, rows: _Rows, title: str, colours: Mapping[str, str]) 
 def _bars(axes: Any, rows: _Rows, figure: str, title: str, colours: Mapping[str, str]) -> None:
     names = list(dict.fromkeys(row["case"] for row in rows))
     width = 0.8 / max(1, len(colours))
-    for number, (way, colour) in enumerate(colours.items()):
-        of = {row["case"]: row[figure] or 0.0 for row in rows if row["way"] == way}
+    for number, (method, colour) in enumerate(colours.items()):
+        of = {row["case"]: row[figure] or 0.0 for row in rows if row["way"] == method}
         places = [i + (number - (len(colours) - 1) / 2) * width for i in range(len(names))]
-        axes.bar(places, [of.get(name, 0.0) for name in names], width, color=colour, label=way)
+        axes.bar(places, [of.get(name, 0.0) for name in names], width, color=colour, label=method)
     if figure == "steps_per_s":
         bounds = {row["case"]: row["bound"] for row in rows}
         for place, name in enumerate(names):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trepak.scripts.bench.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
+from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP, elastic_bsp
 
 # Computation times in microseconds (Table II), by algorithm: 10, 100 and 1000 workers, each with 15
 # and with 150 iterations ahead.
@@ -12,7 +12,7 @@ SEARCH_MICROSECONDS = {
     "grid_scan": (1.68e2, 5.50e3, 1.11e3, 4.38e4, 7.45e3, 2.57e5),
 }
 
-# In which order the ways end a fixed number of epochs, by case (section V-B); the paper gives no
+# In which order the methods end a fixed number of epochs, by case (section V-B); the paper gives no
 # times, and of ElasticBSP's lookaheads with AlexNet only these two.
 FINISHING_ORDERS = {
     "alexnet": (SSP, ASP, elastic_bsp(15), elastic_bsp(30), HOROVOD),

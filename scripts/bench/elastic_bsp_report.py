@@ -15,13 +15,13 @@ from trepak.scripts.bench.elastic_bsp_claims import Row, claims_of
 from trepak.scripts.bench.elastic_bsp_paper import FINISHING_ORDERS
 from trepak.scripts.bench.uneven.cases import Case
 from trepak.scripts.bench.uneven.curves import seconds_until
+from trepak.scripts.bench.uneven.methods import HOROVOD
 from trepak.scripts.bench.uneven.trainings import Run
-from trepak.scripts.bench.uneven.ways import HOROVOD
 from trepak.scripts.report import Report
 
 # Kinds of rows.
 CASES = "cases"
-WAYS = "medians of the trials"
+METHODS = "medians of the trials"
 TARGETS = "gain in time to other accuracies, median of the trials"
 ORDERS = "who ends first (section V-B)"
 TRAININGS = "trainings"
@@ -127,26 +127,28 @@ def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def ways_of(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns a row for each case and way: medians of the trials, and gains over Horovod."""
+def methods_of(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Returns a row for each case and method: medians of the trials, and gains over Horovod."""
     found = []
     for case in of_cases:
         of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case["case"]}
-        for way in dict.fromkeys(way for way, _ in of):
-            pairs = [(of[way, s], of[HOROVOD, s]) for w, s in of if w == way and (HOROVOD, s) in of]
+        for method in dict.fromkeys(method for method, _ in of):
+            pairs = [
+                (of[method, s], of[HOROVOD, s]) for w, s in of if w == method and (HOROVOD, s) in of
+            ]
             if not pairs:
                 continue
             faster = statistics.median(a["steps_per_s"] / b["steps_per_s"] for a, b in pairs)
             served = [
-                of[way, seed]["steps_per_s"] / of[SERVED_BSP, seed]["steps_per_s"]
+                of[method, seed]["steps_per_s"] / of[SERVED_BSP, seed]["steps_per_s"]
                 for other, seed in of
-                if other == way and (SERVED_BSP, seed) in of
+                if other == method and (SERVED_BSP, seed) in of
             ]
             found.append(
                 {
-                    "kind": WAYS,
+                    "kind": METHODS,
                     "case": case["case"],
-                    "way": way,
+                    "way": method,
                     "seconds": _median(pairs, "seconds"),
                     "seconds_to_accuracy": _median(pairs, "seconds_to_accuracy"),
                     "time_to_accuracy": statistics.median(_sooner(a, b) for a, b in pairs),
@@ -189,7 +191,7 @@ def _sooner(ours: Row, theirs: Row) -> float:
 
 
 def orders(found: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns for each case in which order its ways have ended the same number of samples."""
+    """Returns for each case in which order its methods have ended the same number of samples."""
     of_cases = dict.fromkeys(row["case"] for row in found)
     return [
         {
@@ -211,9 +213,11 @@ def by_target(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, 
     found = []
     for case, runs in measured:
         of = {(run["way"], run["seed"]): run["ranks"][0]["curve"] for run in runs}
-        for way in dict.fromkeys(way for way, _ in of if way != HOROVOD):
-            pairs = [(of[HOROVOD, s], of[way, s]) for w, s in of if w == way and (HOROVOD, s) in of]
-            row: dict[str, Any] = {"kind": TARGETS, "case": case.name, "way": way}
+        for method in dict.fromkeys(method for method, _ in of if method != HOROVOD):
+            pairs = [
+                (of[HOROVOD, s], of[method, s]) for w, s in of if w == method and (HOROVOD, s) in of
+            ]
+            row: dict[str, Any] = {"kind": TARGETS, "case": case.name, "way": method}
             for accuracy in _OTHER_TARGETS:
                 times = [[seconds_until(curve, accuracy) for curve in pair] for pair in pairs]
                 reached = [a / b for a, b in times if math.isfinite(a) and math.isfinite(b)]
@@ -230,7 +234,7 @@ def summarize(
     rows = [row_of(case, run) for case, runs in measured for run in runs]
     curves = [curve_of(case, run) for case, runs in measured for run in runs]
     of_cases = [row_of_case(case, rows) for case, _ in measured]
-    found = ways_of(of_cases, rows)
+    found = methods_of(of_cases, rows)
     simulated = simulations.of_runs(measured)
     return Report(
         "elastic_bsp",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import trepak
+
+_T = TypeVar("_T")
 
 
 def options() -> argparse.Namespace:
@@ -37,3 +39,12 @@ def main(measure: Callable[[Any], Any]) -> None:
     if trepak.rank() == 0:
         given.output.write_text(json.dumps(outcomes))
     trepak.shutdown()
+
+
+def rounds_of(methods: Sequence[_T], rounds: int) -> Iterator[list[_T]]:
+    """Yields the order of the methods in each round: every other one is backwards.
+
+    What disturbs the machine disturbs all of them, and what drifts does not favour any.
+    """
+    for number in range(rounds):
+        yield [*methods] if number % 2 == 0 else [*methods[::-1]]

@@ -9,11 +9,11 @@ from typing import Any
 from trepak.scripts.bench import rna_probes
 from trepak.scripts.bench.rna_cases import SCALING
 from trepak.scripts.bench.rna_report import CURVES, GAINS, TRAININGS
-from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.report import Report
 
-_WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
-_COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
+_METHODS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
+_COLOURS = dict(zip(_METHODS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
 _ROUNDS = 100
 _COLUMNS = 4
 
@@ -44,11 +44,11 @@ def draw(report: Report, figure: Any) -> None:
 
 
 def _losses(axes: Any, rows: _Rows, title: str) -> None:
-    for way in _WAYS:
-        for number, row in enumerate(row for row in rows if row["way"] == way):
+    for method in _METHODS:
+        for number, row in enumerate(row for row in rows if row["way"] == method):
             seconds, losses, _ = zip(*row["curve"], strict=True)  # no line where a loss is None
-            label = None if number else way
-            axes.plot(seconds, losses, color=_COLOURS[way], linewidth=0.8, label=label)
+            label = None if number else method
+            axes.plot(seconds, losses, color=_COLOURS[method], linewidth=0.8, label=label)
     if rows[0]["target"]:
         axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
     axes.set_yscale("log")
@@ -67,14 +67,14 @@ def _training_accuracies(axes: Any, rows: _Rows) -> None:
 
 def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:
     names = list(dict.fromkeys(row["case"] for row in gains))
-    ways = [way for way in _WAYS if any(row["way"] == way for row in gains)]
-    width = 0.8 / max(1, len(ways))
-    for number, way in enumerate(ways):
-        of = {row["case"]: row[figure] or 0.0 for row in gains if row["way"] == way}
-        places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(names))]
+    methods = [method for method in _METHODS if any(row["way"] == method for row in gains)]
+    width = 0.8 / max(1, len(methods))
+    for number, method in enumerate(methods):
+        of = {row["case"]: row[figure] or 0.0 for row in gains if row["way"] == method}
+        places = [i + (number - (len(methods) - 1) / 2) * width for i in range(len(names))]
         values = [of.get(name, 0.0) for name in names]
-        axes.bar(places, values, width, color=_COLOURS[way], label=way)
-        thesis = {row["case"]: row[marks] for row in gains if row["way"] == way}
+        axes.bar(places, values, width, color=_COLOURS[method], label=method)
+        thesis = {row["case"]: row[marks] for row in gains if row["way"] == method}
         known = [(place, thesis.get(name)) for place, name in zip(places, names, strict=True)]
         marked = [(place, gain) for place, gain in known if gain]
         if marked:
@@ -88,14 +88,14 @@ def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:
 
 def _throughput(axes: Any, rows: _Rows) -> None:
     scaled = [row for row in rows if row["case"].split(" on ")[0] == SCALING]
-    for way in _WAYS:
-        of = [row for row in scaled if row["way"] == way]
+    for method in _METHODS:
+        of = [row for row in scaled if row["way"] == method]
         by_size: dict[int, list[float]] = {size: [] for size in sorted(row["ranks"] for row in of)}
         for row in of:
             by_size[row["ranks"]].append(row["gradients_per_s"])
         if by_size:
             rates = [statistics.median(found) for found in by_size.values()]
-            axes.plot(list(by_size), rates, "o-", color=_COLOURS[way], label=way)
+            axes.plot(list(by_size), rates, "o-", color=_COLOURS[method], label=method)
     axes.set(xlabel="ranks", ylabel="gradients per second", title=f"{SCALING} (Figure 5.6)")
     if scaled:
         axes.legend(fontsize="x-small")

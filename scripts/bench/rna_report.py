@@ -10,8 +10,8 @@ from typing import Any, Literal
 from trepak.scripts.bench import rna_probes, rna_thesis
 from trepak.scripts.bench.uneven.cases import Case
 from trepak.scripts.bench.uneven.curves import Curve, best_accuracy, seconds_to, seconds_until
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.bench.uneven.trainings import Run
-from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.report import Claim, Report
 
 _PROBES = 50_000  # simulated rounds
@@ -150,42 +150,42 @@ def sooner_at_equal_accuracy(ours: Row, theirs: Row) -> float:
 
 
 def compare(
-    rows: Sequence[Row], case: str, way: str, over: str, how: Callable[[Row, Row], float]
+    rows: Sequence[Row], case: str, method: str, over: str, how: Callable[[Row, Row], float]
 ) -> float | None:
-    """Returns the median over the seeds of what compares two ways; None if they were not run."""
+    """Returns the median over the seeds of what compares two methods; None if they were not run."""
     of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case}
-    seeds = [seed for name, seed in of if name == way and (over, seed) in of]
-    return statistics.median(how(of[way, s], of[over, s]) for s in seeds) if seeds else None
+    seeds = [seed for name, seed in of if name == method and (over, seed) in of]
+    return statistics.median(how(of[method, s], of[over, s]) for s in seeds) if seeds else None
 
 
-def median(rows: Sequence[Row], case: str, way: str, figure: str) -> float:
-    """Returns the median of a figure over the seeds of a case that was run by that way."""
+def median(rows: Sequence[Row], case: str, method: str, figure: str) -> float:
+    """Returns the median of a figure over the seeds of a case that was run by that method."""
     return float(
-        statistics.median(r[figure] for r in rows if r["case"] == case and r["way"] == way)
+        statistics.median(r[figure] for r in rows if r["case"] == case and r["way"] == method)
     )
 
 
 def accuracies(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns a row for each way of the cases that early stopping ends."""
+    """Returns a row for each method of the cases that early stopping ends."""
     found = []
     for name in (case["case"] for case in of_cases if case["to_the_end"]):
-        for way in dict.fromkeys(row["way"] for row in rows if row["case"] == name):
+        for method in dict.fromkeys(row["way"] for row in rows if row["case"] == name):
             training, held_out, thousands = rna_thesis.ACCURACIES.get(
-                (name, way), (None, None, None)
+                (name, method), (None, None, None)
             )
             found.append(
                 {
                     "kind": ACCURACIES,
                     "case": name,
-                    "way": way,
-                    "seconds": median(rows, name, way, "seconds"),
-                    "steps_of_a_rank": median(rows, name, way, "steps_of_a_rank"),
+                    "way": method,
+                    "seconds": median(rows, name, method, "seconds"),
+                    "steps_of_a_rank": median(rows, name, method, "steps_of_a_rank"),
                     "thesis_iterations": None if thousands is None else 1000 * thousands,
-                    "training_accuracy": median(rows, name, way, "training_accuracy"),
+                    "training_accuracy": median(rows, name, method, "training_accuracy"),
                     "thesis_training": training,
-                    "accuracy": median(rows, name, way, "accuracy"),
+                    "accuracy": median(rows, name, method, "accuracy"),
                     "thesis_accuracy": held_out,
-                    "gap_in_points": compare(rows, name, way, HOROVOD, less_accurate),
+                    "gap_in_points": compare(rows, name, method, HOROVOD, less_accurate),
                 }
             )
     return found
@@ -223,25 +223,27 @@ def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def gains(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns a row for each case and way: its gains over Horovod, and the most there could be."""
+    """Returns a row for each case and method: gains over Horovod, and the most there could be."""
     found = []
     for case in of_cases:
         name, bound = case["case"], max(case["bound"], case["bound_with_measured_step"] or 0.0)
-        for way in dict.fromkeys(row["way"] for row in rows if row["case"] == name):
-            to_loss = compare(rows, name, way, HOROVOD, sooner) if case["target"] else None
+        for method in dict.fromkeys(row["way"] for row in rows if row["case"] == name):
+            to_loss = compare(rows, name, method, HOROVOD, sooner) if case["target"] else None
             found.append(
                 {
                     "kind": GAINS,
                     "case": name,
-                    "way": way,
+                    "way": method,
                     "bound": bound,
                     "time_to_loss": to_loss,
                     "fraction_of_bound": None if to_loss is None else to_loss / bound,
-                    "gradients_per_s": compare(rows, name, way, HOROVOD, faster),
-                    "thesis": rna_thesis.GAINS.get((name, way)),
-                    "thesis_per_step": rna_thesis.GAINS_PER_STEP.get((name, way)),
-                    "copy_share": median(rows, name, way, "copy_share"),
-                    "thesis_copy_share": rna_thesis.COPY_SHARES.get(name) if way == RNA else None,
+                    "gradients_per_s": compare(rows, name, method, HOROVOD, faster),
+                    "thesis": rna_thesis.GAINS.get((name, method)),
+                    "thesis_per_step": rna_thesis.GAINS_PER_STEP.get((name, method)),
+                    "copy_share": median(rows, name, method, "copy_share"),
+                    "thesis_copy_share": rna_thesis.COPY_SHARES.get(name)
+                    if method == RNA
+                    else None,
                 }
             )
     return found
@@ -269,8 +271,8 @@ def claims_of(
             paper = rna_thesis.CLAIMS.get(name)
             claims[name] = Claim(value, unit, target, better, paper, emulated=True)
 
-    def gained(figure: str, case: str = "resnet", way: str = RNA) -> float | None:
-        value: float | None = of[case, way][figure] if (case, way) in of else None
+    def gained(figure: str, case: str = "resnet", method: str = RNA) -> float | None:
+        value: float | None = of[case, method][figure] if (case, method) in of else None
         return value
 
     def ours(figure: str) -> float | None:
