@@ -22,6 +22,7 @@ from trepak.scripts.bench.elastic_bsp_cases import (
 )
 from trepak.scripts.bench.elastic_bsp_simulations import of_runs
 from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP
+from trepak.scripts.bench.uneven import comparison
 from trepak.scripts.bench.uneven.tasks import task
 from trepak.scripts.report import Options
 
@@ -223,7 +224,7 @@ def test_quick_run_measures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(path.read_text())["rows"]
-    of = {row["way"]: row for row in rows if row["kind"] == elastic_bsp_report.TRAININGS}
+    of = {row["way"]: row for row in rows if row["kind"] == comparison.TRAININGS}
     assert set(of) == {HOROVOD, ELASTIC[0]}
     ours, theirs = of[ELASTIC[0]], of[HOROVOD]
     assert ours["steps"] == pytest.approx(160, abs=10)

@@ -15,6 +15,7 @@ from trepak.scripts.bench import rna_figures, rna_report
 from trepak.scripts.bench.bench_rna import jobs
 from trepak.scripts.bench.rna_cases import cases
 from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.bench.uneven import comparison
 from trepak.scripts.bench.uneven.tasks import task
 from trepak.scripts.report import Options
 
@@ -181,8 +182,8 @@ def test_quick_run_measures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text())
-    (case,) = [row for row in report["rows"] if row["kind"] == rna_report.CASES]
-    rows = {row["way"]: row for row in report["rows"] if row["kind"] == rna_report.TRAININGS}
+    (case,) = [row for row in report["rows"] if row["kind"] == comparison.CASES]
+    rows = {row["way"]: row for row in report["rows"] if row["kind"] == comparison.TRAININGS}
     assert set(rows) == {HOROVOD, RNA}
     for row in rows.values():
         assert row["steps_of_a_rank"] == pytest.approx(24, abs=4)  # two epochs of 12

@@ -17,7 +17,7 @@ import pytest
 from trepak.ops.step_probe import StepTimes
 from trepak.scripts.bench import elastic_bsp_cases
 from trepak.scripts.bench.rna_cases import cases
-from trepak.scripts.bench.uneven import clock, curves, schedules, trainings
+from trepak.scripts.bench.uneven import clock, comparison, schedules, trainings
 from trepak.scripts.bench.uneven.cases import WORD_MS, Case, Job, RankTimes, videos, words
 from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, computed
 from trepak.scripts.bench.uneven.schedules import Slowed, schedule_of
@@ -181,10 +181,10 @@ def test_uneven_times_are_those_of_the_case() -> None:
 def test_targets_are_met_between_epochs() -> None:
     # After each epoch: seconds, loss, accuracy.
     curve = [(10.0, 1.6, 0.5), (20.0, 0.8, 0.8), (30.0, 0.2, 0.9), (40.0, 0.3, 0.88)]
-    assert curves.seconds_to(curve, 1.6) == 10.0
-    assert curves.seconds_to(curve, 0.4) == pytest.approx(25.0)  # half method from 0.8 to 0.2
-    assert curves.seconds_to(curve, 0.1) is None
-    assert curves.seconds_until(curve, 0.85) == pytest.approx(25.0)
+    assert comparison.seconds_to(curve, 1.6) == 10.0
+    assert comparison.seconds_to(curve, 0.4) == pytest.approx(25.0)  # half method from 0.8 to 0.2
+    assert comparison.seconds_to(curve, 0.1) is None
+    assert comparison.seconds_until(curve, 0.85) == pytest.approx(25.0)
 
 
 def test_videos_take_as_long_as_in_the_thesis() -> None:
