@@ -14,7 +14,7 @@ from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 from trepak.scripts.lab.traffic import Sender
 from trepak.scripts.lab.traffic import measure as measure_streams
 from trepak.scripts.launcher import sharing
-from trepak.scripts.report import Claim, Options, Report, Surroundings
+from trepak.scripts.report import Claims, Options, Report, Surroundings
 
 SUMMARY = "priorities and rates of a lab's links, and the time of emulated computing"
 
@@ -114,13 +114,10 @@ def summarize(
     # The worst of the rates: a claim holds for all of them.
     shares = [statistics.median(r["high_share"] for r in rows) for rows in counted]
     rates = [statistics.median(r["rate_error"] for r in rows) for rows in counted]
-    claims = {
-        "lab.priority_share": Claim(min(shares), "", _PRIORITY_TARGET, "higher", emulated=True),
-        "lab.rate_error": Claim(max(rates), "", _RATE_TARGET, "lower", emulated=True),
-        "lab.emulated_compute_error": Claim(
-            statistics.median(errors), "", _COMPUTE_TARGET, "lower", emulated=True
-        ),
-    }
+    claims, error = Claims(), statistics.median(errors)
+    claims.add("lab.priority_share", min(shares), _PRIORITY_TARGET, unit="")
+    claims.add("lab.rate_error", max(rates), _RATE_TARGET, "lower", "")
+    claims.add("lab.emulated_compute_error", error, _COMPUTE_TARGET, "lower", "")
     idle = [row["cpu_idle"] for rows in counted for row in rows] + [one["idle"] for one in workers]
     return Report("lab", claims, [*streams, *emulated], environment, idle_share=min(idle))
 

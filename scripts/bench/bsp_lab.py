@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from trepak.scripts.bench.bench_geryon import run_job
 from trepak.scripts.bench.exchanges import Job, Method, Network
 from trepak.scripts.bench.geryon_report import Outcomes, median_of, quiet_rounds
 from trepak.scripts.lab.network import LabError
-from trepak.scripts.report import Claim, Report
+from trepak.scripts.report import Claim, Claims, Report
 
 RAW = (exchanges.RAW_GROUPED, exchanges.RAW_EACH)
 
@@ -130,7 +130,7 @@ class Summary:
     """
 
     rows: Sequence[dict[str, Any]]
-    claims: Mapping[str, Claim]
+    claims: dict[str, Claim]
     idle_share: float | None
 
 
@@ -140,22 +140,16 @@ NOTHING = Summary((), {}, None)
 def summarize(measured: Sequence[tuple[str, Job, Outcomes]]) -> Summary:
     """Turns what the ranks measured into rows and claims."""
     rows: list[dict[str, Any]] = []
-    claims: dict[str, Claim] = {}
+    claims = Claims()
     for name, job, outcomes in measured:
         table = {row["way"]: row for row in rows_of(job, outcomes)}
         rows += table.values()
         if set(RAW) <= set(table):
-            claims[f"bsp.step_time_vs_raw_horovod.{name}"] = Claim(
-                table[exchanges.BSP]["to_best_raw"], "x", _RAW_TARGET, "lower", emulated=True
-            )
+            ratio = table[exchanges.BSP]["to_best_raw"]
+            claims.add(f"bsp.step_time_vs_raw_horovod.{name}", ratio, _RAW_TARGET, "lower")
         if exchanges.BSP_OVERLAP in table:
-            claims[f"bsp.fraction_of_limit.{name}"] = Claim(
-                table[exchanges.BSP_OVERLAP]["of_limit"],
-                "",
-                _LIMIT_TARGETS.get(name),
-                "higher",
-                emulated=True,
-            )
+            fraction, target = table[exchanges.BSP_OVERLAP]["of_limit"], _LIMIT_TARGETS.get(name)
+            claims.add(f"bsp.fraction_of_limit.{name}", fraction, target, unit="")
     idle = min(row["cpu_idle"] for row in rows if row["cpu_idle"] is not None)
     return Summary(rows, claims, idle)
 

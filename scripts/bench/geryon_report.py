@@ -15,7 +15,7 @@ from trepak.scripts.bench.exchanges import Job, Method
 from trepak.scripts.bench.geryon_alternatives import OVER_FLOWS, PARTITIONED, PLAIN
 from trepak.scripts.bench.geryon_figures import LOOKUPS, POTENTIAL, potential_rows
 from trepak.scripts.idle_watch import MOST_STOLEN, undisturbed
-from trepak.scripts.report import Claim, Report
+from trepak.scripts.report import Claims, Report
 
 Outcomes = Sequence[Sequence[Mapping[str, Any]]]  # by rank, by round: method → what it measured
 
@@ -172,25 +172,26 @@ def summarize(
                 if job.has_all_thresholds:
                     figures.append({"kind": LOOKUPS, "way": method.name, "milliseconds": found})
     most = max(job.workers for job, _ in tables)
-    claims = geryon_order.claim_of(order)
+    claims = Claims()
+    speedup = geryon_order.speedup_of(order)
+    claims.add("geryon.urgent_speedup_vs_end_host", speedup, 1.5, paper=2.0)
     fractions = []
     for job, table in tables:
+        steps = {row["way"]: row["step_s"] for row in table}
         if job.purpose == exchanges.ALTERNATIVES:
-            claims |= _claims_over(others, {row["way"]: row["step_s"] for row in table})
+            _claim_over(claims, others, steps)
         elif job.purpose == exchanges.SUMS:
             served = min(
                 row["server_gbit_per_core"] for row in table if row["way"] != exchanges.ALONE
             )
-            claims["server.gbit_per_core"] = Claim(served, "Gbit/s", 10.0, "higher")
+            claims.add("server.gbit_per_core", served, 10.0, unit="Gbit/s", emulated=False)
         elif job.workers == most:
-            claims |= _claims_of(job, table)
+            _claim_of(claims, job, steps)
             if job.gbit == min(_TARGETS):
                 geryon = next(row for row in table if row["way"] == exchanges.GERYON)
                 fractions.append(geryon["limit_s"] / geryon["step_s"])
-    claims["geryon.fraction_of_limit"] = Claim(min(fractions), "", 0.95, "higher", None, True)
-    claims["geryon.schedule_ms"] = Claim(
-        _percentile95(lookups), "ms", 1.0, "lower", 1.0, emulated=True
-    )
+    claims.add("geryon.fraction_of_limit", min(fractions), 0.95, unit="")
+    claims.add("geryon.schedule_ms", _percentile95(lookups), 1.0, "lower", "ms", paper=1.0)
     idle = min(row["cpu_idle"] for row in [*rows, *others, *order])
     return Report(
         "geryon",
@@ -202,47 +203,30 @@ def summarize(
     )
 
 
-def _claims_over(
-    others: Sequence[Mapping[str, Any]], steps: Mapping[str, float]
-) -> dict[str, Claim]:
-    """Returns the claims over what users have without trepak; `steps` by method, in seconds."""
+def _claim_over(
+    claims: Claims, others: Sequence[Mapping[str, Any]], steps: Mapping[str, float]
+) -> None:
+    """Claims over what users have without trepak; `steps` by method, in seconds."""
     theirs = {row["way"]: row["step_s"] for row in others}
-    ratios = {
-        "geryon.speedup_vs_tf_parameter_server": (theirs[PLAIN] / steps[exchanges.GERYON], 2.0),
-        "geryon.tf_protocol_speedup": (theirs[PARTITIONED] / theirs[OVER_FLOWS], 0.0),
-        "geryon.speedup_vs_horovod_ring": (steps[exchanges.RING] / steps[exchanges.GERYON], 0.0),
-    }
-    return {
-        name: Claim(value, "x", target, "higher", emulated=True)
-        for name, (value, target) in ratios.items()
-    }
+    ours, ring = steps[exchanges.GERYON], steps[exchanges.RING]
+    claims.add("geryon.speedup_vs_tf_parameter_server", theirs[PLAIN] / ours, 2.0)
+    claims.add("geryon.tf_protocol_speedup", theirs[PARTITIONED] / theirs[OVER_FLOWS], 0.0)
+    claims.add("geryon.speedup_vs_horovod_ring", ring / ours, 0.0)
 
 
-def _claims_of(job: Job, table: Sequence[Mapping[str, Any]]) -> dict[str, Claim]:
-    """Returns the claims that a network's job with the most workers stands for."""
+def _claim_of(claims: Claims, job: Job, steps: Mapping[str, float]) -> None:
+    """Claims what a network's job with the most workers stands for; `steps` as above."""
     name, gbit = job.network.model, job.gbit
-    steps = {row["way"]: row["step_s"] for row in table}
-    geryon = steps[exchanges.GERYON]
-    paper = job.network.efficiency[gbit]
-    claims = {
-        f"{_TARGETS[gbit]}.{name}": Claim(
-            steps[exchanges.ALONE] / geryon, "", paper[-1], "higher", paper[-1], emulated=True
-        )
-    }
+    geryon, paper = steps[exchanges.GERYON], job.network.efficiency[gbit][-1]
+    efficiency = steps[exchanges.ALONE] / geryon
+    claims.add(f"{_TARGETS[gbit]}.{name}", efficiency, paper, unit="", paper=paper)
     if gbit == 10 and name == "yolo":
-        claims["geryon.speedup_vs_vanilla.yolo"] = Claim(
-            steps[exchanges.VANILLA] / geryon, "x", 4.0, "higher", 4.37, emulated=True
-        )
-        claims["geryon.speedup_vs_partition_slicing"] = Claim(
-            steps[exchanges.SLICING] / geryon, "x", 1.2, "higher", 1.2, emulated=True
-        )
+        vanilla, slicing = steps[exchanges.VANILLA] / geryon, steps[exchanges.SLICING] / geryon
+        claims.add("geryon.speedup_vs_vanilla.yolo", vanilla, 4.0, paper=4.37)
+        claims.add("geryon.speedup_vs_partition_slicing", slicing, 1.2, paper=1.2)
     for slice_k, target, reported in _TABLE_4:
-        ours, theirs = (
-            Method(exchanges.GERYON, slice_k).name,
-            Method(exchanges.END_HOST, slice_k).name,
-        )
-        if gbit == 10 and name == "vgg19" and ours in steps and theirs in steps:
-            claims[f"geryon.speedup_vs_end_host.{slice_k}K"] = Claim(
-                steps[theirs] / steps[ours], "x", target, "higher", reported, emulated=True
-            )
-    return claims
+        ours = steps.get(Method(exchanges.GERYON, slice_k).name)
+        theirs = steps.get(Method(exchanges.END_HOST, slice_k).name)
+        if gbit == 10 and name == "vgg19" and ours and theirs:
+            end_host = f"geryon.speedup_vs_end_host.{slice_k}K"
+            claims.add(end_host, theirs / ours, target, paper=reported)

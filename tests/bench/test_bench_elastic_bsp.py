@@ -21,8 +21,8 @@ from trepak.scripts.bench.elastic_bsp_cases import (
     cases,
 )
 from trepak.scripts.bench.elastic_bsp_simulations import of_runs
-from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP
 from trepak.scripts.bench.uneven import comparison
+from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP
 from trepak.scripts.bench.uneven.tasks import task
 from trepak.scripts.report import Options
 

@@ -14,8 +14,8 @@ from test_lab import TREPAK, needs_lab
 from trepak.scripts.bench import rna_figures, rna_report
 from trepak.scripts.bench.bench_rna import jobs
 from trepak.scripts.bench.rna_cases import cases
-from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.bench.uneven import comparison
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.bench.uneven.tasks import task
 from trepak.scripts.report import Options
 
