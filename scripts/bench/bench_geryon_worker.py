@@ -35,7 +35,6 @@ class Trainer:
         shape = (job.network.batch, 1)
         data = np.zeros(shape, "float32"), np.full(shape, hvd.rank(), "float32")
         self._batches = iter(tf.data.Dataset.from_tensors(data).repeat())
-        self._overlaps = transport is not None
 
     def steps(self, count: int) -> tuple[list[float], list[float]]:
         """Takes steps; returns the seconds of each, and the ms in which it chose priorities."""
@@ -48,11 +47,6 @@ class Trainer:
             before, chosen = chosen, parameter_server.statistics()["lookup_seconds"]
             lookups.append(1000 * (chosen - before))
         return times, lookups
-
-    def finish(self) -> None:
-        """Applies what is pending."""
-        if self._overlaps:
-            self.model.optimizer.flush()
 
 
 class Worker:
@@ -97,7 +91,7 @@ class Worker:
         if before is not None:
             outcome |= _counted(before, parameter_server.statistics(), count)
             outcome["lookup_ms"] = lookups
-            trainer.finish()
+            trainer.model.optimizer.flush()
             parameter_server.stop()
         return outcome
 

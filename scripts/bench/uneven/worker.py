@@ -67,7 +67,7 @@ class Worker:
         """
         training = Training(self, method, seed, self.own)
         training.warm_up()
-        training.begin_anew()
+        training.slowed.begin_anew()
         optimizer = training.optimizer
         optimizer.learning_rate = self.case.rate
         before, recorded = _counted(optimizer), len(_recorded(optimizer))
@@ -140,10 +140,6 @@ class Training:
     def warm_up(self) -> None:
         """Compiles, and takes a few steps that learn nothing."""
         self.fit(_WARM_UP, 1, warms_up=True)
-
-    def begin_anew(self) -> None:
-        """Has the next `fit` begin with the first batch and the first step's time."""
-        self.slowed.begin_anew()
 
     def fit(self, steps: int, epochs: int, *callbacks: Any, warms_up: bool = False) -> None:
         """Trains; `steps`: of an epoch, of each rank on average."""
