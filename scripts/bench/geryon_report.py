@@ -164,7 +164,7 @@ def summarize(
     """
     tables = [(job, rows_of(job, outcomes)) for job, outcomes in measured]
     rows = [row for _, table in tables for row in table]
-    lookups, figures = [], potential_rows()
+    lookups, figures = [], []
     for job, outcomes in measured:
         for method in job.methods:
             if method.kind == exchanges.GERYON:
@@ -196,7 +196,7 @@ def summarize(
     return Report(
         "geryon",
         claims,
-        [*rows, *others, *order, *figures],
+        [*rows, *others, *order, *figures, *potential_rows()],
         environment,
         unprinted=[LOOKUPS, POTENTIAL],
         idle_share=idle,
