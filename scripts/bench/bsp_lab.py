@@ -183,7 +183,7 @@ def rows_of(job: Job, outcomes: Outcomes) -> list[dict[str, Any]]:
 
 
 def draw(report: Report, figure: Any) -> None:
-    """Draws how many times as long as the limit each step is, by case and kind."""
+    """Draws how many times as long as the limit each step is, by case and method."""
     axes = figure.subplots()
     measured = [row for row in report.rows if row.get("of_limit") and row["cpu_idle"] is not None]
     cases = list(dict.fromkeys(row["kind"] for row in measured))

@@ -46,7 +46,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """The kind, and the threshold where it is not the default."""
+        """Its kind, and the threshold where that is not the default."""
         return self.kind if self.slice_k == THRESHOLD_K else f"{self.kind}, {self.slice_k}K"
 
     @property

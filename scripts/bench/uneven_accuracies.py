@@ -50,7 +50,7 @@ def epochs_of(case: Case, method: str, schedules: Sequence[Schedule]) -> Iterato
     Args:
         case: how many epochs, and their steps.
         method: its name.
-        schedules: what each rank is dealt.
+        schedules: of each rank.
     """
     times = [(schedule.times + case.exchange_ms) / 1000 for schedule in schedules]
     steps = case.epoch_steps * len(schedules)

@@ -1,4 +1,4 @@
-"""What each step of an uneven rank is dealt: its samples, and how long it is to take."""
+"""The schedule of an uneven rank: the samples of each step, and how long it is to take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEDULED = 4096  # steps, before their batches and times come again
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a rank's training steps are dealt in one training, one after another.
+    """A rank's steps in one training, one after another.
 
     Attributes:
         samples: numbers of training samples, [steps, batch].
@@ -30,7 +30,7 @@ class Schedule:
 
 
 def schedule_of(case: Case, task_: Task, seed: int, rank: int, size: int) -> Schedule:
-    """Deals the same to a rank for every method: pass after pass of its share of the samples."""
+    """Returns a rank's schedule, the same for all methods: passes over its share of the samples."""
     batch = case.batch
     rng = np.random.default_rng([seed, rank])
     mine = np.arange(rank, len(task_.train[0]), size)
