@@ -1,4 +1,4 @@
-"""The methods of `trepak bench bsp`: methods to take the same training step, on the same model."""
+"""The methods of `trepak bench bsp`: ways to take the same training step, on the same model."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Ours:
 
 
 class Loop:
-    """A schedule-written loop around a step function."""
+    """A hand-written loop around a step function."""
 
     def __init__(
         self, model: Any, dataset: Iterable[Any], step: Callable[..., Any], needs_horovod: bool

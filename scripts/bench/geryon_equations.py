@@ -57,7 +57,7 @@ def layer_times(
 
 
 class Transfer(NamedTuple):
-    """One variable's method, up or down.
+    """One variable's way, up or down.
 
     Attributes:
         layer: number of its layer, from 0 on.

@@ -1,4 +1,4 @@
-"""The paper's performance model: a small case by schedule, what must always hold, and Figure 4b."""
+"""The paper's performance model: a small case by hand, what must always hold, and Figure 4b."""
 
 from __future__ import annotations
 
