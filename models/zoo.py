@@ -10,7 +10,7 @@ import keras
 
 from trepak.models import profiles
 from trepak.models.alexnet import alexnet
-from trepak.models.builder import KerasBuilder
+from trepak.models.builder import Builder
 from trepak.models.emulation import EmulatedBuilder
 from trepak.models.googlenet import googlenet
 from trepak.models.inception_v4 import inception_v4
@@ -66,5 +66,5 @@ def build(
     if emulate is None:
         if shrink != 1 or stretch != 1:
             raise ValueError("shrink and stretch need emulate: they are of layers that only wait.")
-        return MODELS[name](KerasBuilder(), **options)
+        return MODELS[name](Builder(), **options)
     return MODELS[name](EmulatedBuilder(profiles.load(emulate), shrink, stretch), **options)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 import trepak
 from trepak.scripts.entrance import console as plain_console
+from trepak.scripts.entrance import table_of
 from trepak.scripts.errors import printable
 
 
@@ -27,10 +27,7 @@ def examine(console: Console | None = None) -> int:
     """
     console = console or plain_console()
     healthy = True
-    table = Table(
-        title="installation", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-    )
-    table.add_column("what")
+    table = table_of("installation", "what")
     table.add_column("found", overflow="fold")
     for name, find in (
         ("trepak", lambda: trepak.__version__),
@@ -102,17 +99,10 @@ def _native_library() -> str:
     )
 
 
-def _knobs() -> Table:
+def _knobs() -> Any:
     from trepak.horovod_ext.config import KNOBS, value
 
-    table = Table(
-        title="settings (environment variables)",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-    )
-    for header in ("variable", "value", "meaning"):
-        table.add_column(header)
+    table = table_of("settings (environment variables)", "variable", "value", "meaning")
     for knob in KNOBS:
         is_set = value(knob.name) != knob.default
         found = printable(value(knob.name)) + (" *" if is_set else "")

@@ -97,6 +97,16 @@ def console(stderr: bool = False) -> Any:
     return Plain(markup=False, emoji=False, stderr=stderr)
 
 
+def table_of(title: str, *columns: str) -> Any:
+    """Returns a rich table with a title above, and columns."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(
+        *columns, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+
+
 def run_command(command: Callable[[], int | None]) -> int:
     """Runs a command and returns its exit code; explains in one line why it failed.
 

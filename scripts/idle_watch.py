@@ -5,11 +5,25 @@ from __future__ import annotations
 import os
 import statistics
 import threading
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import psutil
 
+_T = TypeVar("_T")
 LEAST_IDLE = 0.20  # share of the CPU; below it, emulated results are not to be believed
+MOST_STOLEN = 0.03  # share that others on the same hardware may take of what is to count
+
+
+def undisturbed(measured: Iterable[_T], stolen: Callable[[_T], float]) -> list[_T]:
+    """Returns what was measured while others left the CPU alone; all, if there is nothing.
+
+    Args:
+        measured: several measurements.
+        stolen: returns the share of the CPU that others took during one.
+    """
+    found = list(measured)
+    return [one for one in found if stolen(one) <= MOST_STOLEN] or found
 
 
 class IdleWatch:
@@ -32,6 +46,10 @@ class IdleWatch:
     def stolen(self) -> float:
         """Returns the share that other machines on the same hardware took."""
         return self._share("steal")
+
+    def shares(self) -> dict[str, float]:
+        """Returns both, by `idle` and `stolen`."""
+        return {"idle": self.share(), "stolen": self.stolen()}
 
     def _share(self, *states: str) -> float:
         now = self._now()

@@ -118,18 +118,22 @@ class _Untagger:
             self._pending[source] = text
 
 
-def show(line: Line) -> bool:
-    """Prints a line of a job where it belongs, unless it is noise; rank 0's output goes untagged.
+def show(line: Line, tag: str | None = None) -> bool:
+    """Prints a line of a job where it belongs, unless it is noise.
+
+    Args:
+        line: what to print.
+        tag: what stands in front; None: the rank, but of rank 0's output.
 
     Returns:
         Whether the line was printed.
     """
-    if line.stream == "stderr":
-        if is_noise(line.text) or not line.text.strip():
-            return False
-        print(line, file=sys.stderr, flush=True)
-    else:
-        print(line.text if line.rank == 0 else line, flush=True)
+    is_error = line.stream == "stderr"
+    if is_error and (is_noise(line.text) or not line.text.strip()):
+        return False
+    if tag is None:
+        tag = "" if line.rank is None or not (line.rank or is_error) else f"[{line.rank}] "
+    print(f"{tag}{line.text}", file=sys.stderr if is_error else sys.stdout, flush=True)
     return True
 
 

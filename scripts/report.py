@@ -15,12 +15,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from trepak.scripts.entrance import console as plain_console
+from trepak.scripts.entrance import table_of
 from trepak.scripts.idle_watch import LEAST_IDLE, IdleWatch
 
 _MOST_COLUMNS = 10  # of a table for people
@@ -71,6 +71,24 @@ class Claim:
             return True
         higher = self.better == "higher"
         return self.value >= self.target if higher else self.value <= self.target
+
+
+class Claims(dict[str, Claim]):
+    """The claims of a bench, by ID."""
+
+    def add(
+        self,
+        name: str,
+        value: float | None,
+        target: float | None,
+        better: Literal["higher", "lower"] = "higher",
+        unit: str = "x",
+        paper: float | None = None,
+        emulated: bool = True,
+    ) -> None:
+        """Adds one, by default of what is emulated; none where there is no value. See `Claim`."""
+        if value is not None:
+            self[name] = Claim(value, unit, target, better, paper, emulated)
 
 
 @dataclass(frozen=True)
@@ -200,7 +218,7 @@ def print_report(report: Report, console: Console, judged: bool) -> None:
     for kind, rows in groupby(report.rows, key=lambda row: row["kind"]):
         if kind not in report.unprinted:
             console.print(_rows_table(str(kind), list(rows)))
-    table = _table("claims")
+    table = table_of("claims")
     table.add_column("claim", overflow="fold")
     has_paper = any(claim.paper is not None for claim in report.claims.values())
     columns = ["value", "target", *["paper"] * has_paper, *["verdict"] * judged]
@@ -236,7 +254,7 @@ def _target(claim: Claim) -> str:
 
 
 def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table(title)
+    table = table_of(title)
     columns = [key for key in rows[0] if key != "kind"]
     if len(columns) > _MOST_COLUMNS:  # would be too narrow: a column for each row instead
         table.add_column("")
@@ -251,10 +269,6 @@ def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         table.add_row(*(_text(row[column]) for column in columns))
     return table
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
 
 
 def conclude(

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import statistics
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,23 +13,25 @@ from rich.status import Status
 
 from trepak.scripts.bench import bsp_lab
 from trepak.scripts.bench.bsp_lab import RAW
-from trepak.scripts.bench.geryon_arms import RAW_GROUPED
+from trepak.scripts.bench.exchanges import RAW_GROUPED
+from trepak.scripts.bench.ranks import IN_A_LAB, run_here
 from trepak.scripts.entrance import console
-from trepak.scripts.launcher import JobError, Line, launch
-from trepak.scripts.report import Claim, Options, Report, Surroundings
+from trepak.scripts.launcher import JobError, Line
+from trepak.scripts.report import Claims, Options, Report, Surroundings
 
 SUMMARY = "step time of fit against raw Horovod and MultiWorkerMirroredStrategy"
 TUNES = True
 
 OURS, MIRRORED = "trepak fit", "MultiWorkerMirrored"
 LOCAL, ALLREDUCE = "one rank alone", "allreduce alone"
-_DETAILS, _RATIOS = "step time of each round", "median step time of each round, and ratios"
-_ARMS = (OURS, *RAW, MIRRORED, LOCAL, ALLREDUCE)
+_TOTALS, _DETAILS = "step time", "step time of each round"
+_RATIOS = "median step time of each round, and ratios"
+_METHODS = (OURS, *RAW, MIRRORED, LOCAL, ALLREDUCE)
 
 _STEP_TARGET, _MIRRORED_TARGET = 1.01, 1.1
-_COLOURS = ("#1f5f99", "#d95f02", "#f0a35e", "#5a9e6f", "#888888", "#bbbbbb")  # of the arms
-_SHORTEST_STEP = 0.05  # seconds; in shorter steps fixed costs say little about real training
-_FULL, _QUICK = (20, 12), (2, 6)  # rounds, and steps per arm and round
+_COLOURS = ("#1f5f99", "#d95f02", "#f0a35e", "#5a9e6f", "#888888", "#bbbbbb")  # of the methods
+_SHORTEST_STEP = 50.0  # ms; in shorter steps fixed costs say little about real training
+_FULL, _QUICK = (20, 12), (2, 6)  # rounds, and steps per method and round
 _TIMEOUT = {True: 170.0, False: 1200.0}  # seconds; on a busy machine everything takes longer
 
 
@@ -56,66 +54,55 @@ def measure(options: Options) -> Report:
     with console(stderr=True).status("") as status:
         if options.tune:
             rows = list(bsp_lab.tune(status.update))
-            return Report("bsp", {}, rows, surroundings.environment("trepak lab run --gloo"))
+            return Report("bsp", {}, rows, surroundings.environment(IN_A_LAB))
         lab = bsp_lab.measure(options.quick, status.update)
         status.update("starting the processes")
-        outcomes = _run(options, status)
-    launchers = f"trepak lab run --gloo; horovodrun -np {options.np} --mpi"
+        rounds, steps = _QUICK if options.quick else _FULL
+        spec = {"ports": free_ports(options.np), "rounds": rounds, "steps": steps}
+        outcomes = run_here(
+            options.np, "bench_bsp_worker", spec, _TIMEOUT[options.quick], _shown(status)
+        )
+    launchers = f"{IN_A_LAB}; horovodrun -np {options.np} --mpi"
     report = summarize(outcomes, surroundings.environment(launchers), lab)
-    shortest = min(statistics.median(all_steps(outcomes, arm)) for arm in RAW)
+    totals = [row for row in report.rows if row["kind"] == _TOTALS]
+    shortest = min(row["median_ms"] for row in totals if row["arm"] in RAW)
     if not options.quick and shortest < _SHORTEST_STEP:
         raise JobError(
-            f"a step took {shortest * 1000:.0f} ms, less than {_SHORTEST_STEP * 1000:.0f}: the "
+            f"a step took {shortest:.0f} ms, less than {_SHORTEST_STEP:.0f}: the "
             "machine was busy while the batch was chosen. Run it again on a quieter machine."
         )
     return report
 
 
-def _run(options: Options, status: Status) -> Any:
-    """Returns what each rank measured on the cores that there are."""
-    rounds, steps = _QUICK if options.quick else _FULL
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "outcomes.json"
-        arguments = {
-            "--ports": ",".join(map(str, free_ports(options.np))),
-            "--rounds": str(rounds),
-            "--steps": str(steps),
-            "--output": str(output),
-        }
-        module = "trepak.scripts.bench.bench_bsp_worker"
-        command = [sys.executable, "-m", module, *(w for pair in arguments.items() for w in pair)]
-        job = launch(
-            options.np,
-            command,
-            on_line=lambda line: _follow(line, status),
-            timeout=_TIMEOUT[options.quick],
-        )
-        if job.exit_code:
-            raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
-        return json.loads(output.read_text())
+def _shown(status: Status) -> Callable[[Line], None]:
+    """Returns what shows what rank 0 is doing; all else is of interest only if the job fails."""
+
+    def show(line: Line) -> None:
+        if line.rank == 0 and line.stream == "stdout":
+            status.update(line.text)
+
+    return show
 
 
-def _follow(line: Line, status: Status) -> None:
-    """Shows what rank 0 is doing; all else is of interest only if the job fails."""
-    if line.rank == 0 and line.stream == "stdout":
-        status.update(line.text)
+def steps_of(outcomes: Sequence[Any]) -> dict[str, list[list[float]]]:
+    """Returns each method's step times by round, in seconds: the mean over the ranks."""
+    rounds = list(zip(*(outcome["rounds"] for outcome in outcomes), strict=True))
+    return {
+        method: [
+            [
+                statistics.fmean(times)
+                for times in zip(*(rank[method] for rank in ranks), strict=True)
+            ]
+            for ranks in rounds
+        ]
+        for method in _METHODS
+    }
 
 
-def steps_of(outcomes: Sequence[Any], round_: int, arm: str) -> list[float]:
-    """Returns an arm's step times in one round, in seconds: the mean over the ranks."""
-    by_rank = [outcome["rounds"][round_][arm] for outcome in outcomes]
-    return [statistics.fmean(times) for times in zip(*by_rank, strict=True)]
-
-
-def all_steps(outcomes: Sequence[Any], arm: str) -> list[float]:
-    """Returns an arm's step times in all rounds, in seconds."""
-    rounds = range(len(outcomes[0]["rounds"]))
-    return [time for round_ in rounds for time in steps_of(outcomes, round_, arm)]
-
-
-def _spread(times: Sequence[float]) -> dict[str, Any]:
+def _spread(method: str, times: Sequence[float]) -> dict[str, Any]:
     low, median, high = np.percentile(times, [25, 50, 75]) * 1000
     return {
+        "arm": method,
         "median_ms": float(median),
         "q1_ms": float(low),
         "q3_ms": float(high),
@@ -138,17 +125,43 @@ def summarize(
         lab: what the lab's part came to.
 
     Raises:
-        JobError: the arms' weights differ after the same steps: they did not do the same work.
+        JobError: the methods' weights differ after the same steps: they did not do the same work.
     """
+    steps = steps_of(outcomes)
+    everything = {method: sum(rounds, []) for method, rounds in steps.items()}
+    medians = {method: statistics.median(times) for method, times in everything.items()}
+    ratios = _ratios(steps, best=min(RAW, key=medians.__getitem__))
+    claims = Claims()
+    slower = statistics.median(row["fit_to_raw"] for row in ratios)
+    claims.add("bsp.step_time_vs_raw_horovod", slower, _STEP_TARGET, "lower", emulated=False)
+    faster = statistics.median(row["mirrored_to_fit"] for row in ratios)
+    claims.add("bsp.speedup_vs_multiworker_mirrored", faster, _MIRRORED_TARGET, emulated=False)
+    rows = [
+        *_circumstances(outcomes),
+        *({"kind": _TOTALS} | _spread(method, times) for method, times in everything.items()),
+        *(
+            {"kind": _DETAILS, "round": number + 1} | _spread(method, steps[method][number])
+            for number in range(len(ratios))
+            for method in _METHODS
+        ),
+        *ratios,
+        *_limits(medians, outcomes[0]["gradient_bytes"] / 1e6),
+        *lab.rows,
+    ]
+    return Report(
+        "bsp", claims | lab.claims, rows, environment, (_DETAILS,), idle_share=lab.idle_share
+    )
+
+
+def _circumstances(outcomes: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Yields what was done, that all methods did the same, and what ranks take when idle."""
     first = outcomes[0]
-    rounds = range(len(first["rounds"]))
-    setting = {
+    yield {
         "kind": "setting",
         "processes": len(outcomes),
         "batch_per_process": first["batch"],
         "gradient_MB": first["gradient_bytes"] / 1e6,
     }
-    rows: list[dict[str, Any]] = [setting]
     for name in first["differences"]:
         difference = max(outcome["differences"][name] for outcome in outcomes)
         if not difference <= 1:
@@ -157,91 +170,59 @@ def summarize(
                 f"({difference:g} times what rounding allows): they did not do the same work."
             )
         row = {"kind": "weights after the same steps, against raw Horovod", "arm": name}
-        rows.append(row | {"difference_per_tolerance": difference})
+        yield row | {"difference_per_tolerance": difference}
     for state in first["idle"]:
         shares = [outcome["idle"][state] for outcome in outcomes]
         row = {"kind": "share of a core that idle processes take", "state": state}
-        rows.append(row | {"least": min(shares), "most": max(shares)})
-    for arm in _ARMS:
-        rows.append({"kind": "step time", "arm": arm} | _spread(all_steps(outcomes, arm)))
-    for round_ in rounds:
-        for arm in _ARMS:
-            row = {"kind": _DETAILS, "round": round_ + 1, "arm": arm}
-            rows.append(row | _spread(steps_of(outcomes, round_, arm)))
-    best = min(RAW, key=lambda arm: statistics.median(all_steps(outcomes, arm)))
-    ratios = [_ratios(outcomes, round_, best) for round_ in rounds]
-    rows += ratios
-    rows += _limits(outcomes)
-    claims = {
-        "bsp.step_time_vs_raw_horovod": Claim(
-            statistics.median(r["fit_to_raw"] for r in ratios), "x", _STEP_TARGET, better="lower"
-        ),
-        "bsp.speedup_vs_multiworker_mirrored": Claim(
-            statistics.median(r["mirrored_to_fit"] for r in ratios),
-            "x",
-            _MIRRORED_TARGET,
-            better="higher",
-        ),
-    }
-    return Report(
-        "bsp",
-        {**claims, **lab.claims},
-        [*rows, *lab.rows],
-        environment,
-        unprinted=(_DETAILS,),
-        idle_share=lab.idle_share,
-    )
+        yield row | {"least": min(shares), "most": max(shares)}
 
 
-def _ratios(outcomes: Sequence[Any], round_: int, best: str) -> dict[str, Any]:
-    """Returns the row of one round: its medians, and what the claims compare.
+def _ratios(steps: Mapping[str, Sequence[Sequence[float]]], best: str) -> list[dict[str, Any]]:
+    """Returns a row for each round: its medians, and what the claims compare.
 
     Args:
-        outcomes: by rank.
-        round_: its number.
-        best: the arm of raw Horovod that is faster, over all rounds.
+        steps: see `steps_of`.
+        best: the method of raw Horovod that is faster, over all rounds.
     """
-    ours, raw, mirrored = (
-        statistics.median(steps_of(outcomes, round_, arm)) for arm in (OURS, best, MIRRORED)
-    )
-    return {
-        "kind": _RATIOS,
-        "round": round_ + 1,
-        "best_raw": best,
-        "fit_ms": ours * 1000,
-        "raw_ms": raw * 1000,
-        "mirrored_ms": mirrored * 1000,
-        "fit_to_raw": ours / raw,
-        "mirrored_to_fit": mirrored / ours,
-    }
+    medians = (map(statistics.median, steps[method]) for method in (OURS, best, MIRRORED))
+    return [
+        {
+            "kind": _RATIOS,
+            "round": number,
+            "best_raw": best,
+            "fit_ms": ours * 1000,
+            "raw_ms": raw * 1000,
+            "mirrored_ms": mirrored * 1000,
+            "fit_to_raw": ours / raw,
+            "mirrored_to_fit": mirrored / ours,
+        }
+        for number, (ours, raw, mirrored) in enumerate(zip(*medians, strict=True), start=1)
+    ]
 
 
-def _limits(outcomes: Sequence[Any]) -> list[dict[str, Any]]:
+def _limits(medians: Mapping[str, float], megabytes: float) -> list[dict[str, Any]]:
     """Returns how far `fit` is from what the machine allows."""
-    ours, alone, reduction = (
-        statistics.median(all_steps(outcomes, arm)) for arm in (OURS, LOCAL, ALLREDUCE)
-    )
-    megabytes = outcomes[0]["gradient_bytes"] / 1e6
-    limits = (
-        (f"allreduce of {megabytes:.1f} MB: {megabytes / 1000 / reduction:.2f} GB/s", reduction),
-        ("computation, as if communication were free", alone),
-        ("computation, then the allreduce", alone + reduction),
-    )
+    alone, reduction = medians[LOCAL], medians[ALLREDUCE]
+    limits = {
+        f"allreduce of {megabytes:.1f} MB: {megabytes / 1000 / reduction:.2f} GB/s": reduction,
+        "computation, as if communication were free": alone,
+        "computation, then the allreduce": alone + reduction,
+    }
     kind = "limits, and fit against them"
     return [
-        {"kind": kind, "limit": name, "ms": time * 1000, "fit_to_limit": ours / time}
-        for name, time in limits
+        {"kind": kind, "limit": name, "ms": time * 1000, "fit_to_limit": medians[OURS] / time}
+        for name, time in limits.items()
     ]
 
 
 def draw(report: Report, figure: Any) -> None:
     """Draws step times on these cores, the claims' ratios over the rounds, and the lab's steps."""
-    colours = dict(zip(_ARMS, _COLOURS, strict=True))
+    colours = dict(zip(_METHODS, _COLOURS, strict=True))
     figure.set_size_inches(10, 8)
     above, below = figure.subfigures(2, 1)
     bsp_lab.draw(report, below)
     left, right = above.subplots(1, 2, width_ratios=(1.15, 1))
-    totals = [row for row in report.rows if row["kind"] == "step time"]
+    totals = [row for row in report.rows if row["kind"] == _TOTALS]
     boxes = left.bxp(
         [
             {
@@ -276,11 +257,11 @@ def draw(report: Report, figure: Any) -> None:
     left.set_xlabel("step time, ms (median, quartiles, extremes)")
     ratios = [row for row in report.rows if row["kind"] == _RATIOS]
     rounds = [row["round"] for row in ratios]
-    for key, arm, label, target in (
+    for key, method, label, target in (
         ("fit_to_raw", RAW_GROUPED, "fit / best of raw Horovod: at most", _STEP_TARGET),
         ("mirrored_to_fit", MIRRORED, "MultiWorkerMirrored / fit: at least", _MIRRORED_TARGET),
     ):
-        style = {"color": colours[arm]}
+        style = {"color": colours[method]}
         right.plot(rounds, [r[key] for r in ratios], "o-", label=f"{label} {target:g}", **style)
         right.axhline(target, linestyle=":", linewidth=1.2, **style)
     right.xaxis.get_major_locator().set_params(integer=True)

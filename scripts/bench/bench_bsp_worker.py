@@ -1,21 +1,18 @@
-"""One rank of `trepak bench bsp`: it measures all arms, in one process.
+"""One rank of `trepak bench bsp`: it measures all methods, in one process.
 
-The arms take turns, in blocks of steps, so that whatever disturbs the machine disturbs all of them.
-MultiWorkerMirroredStrategy must be made before TensorFlow runs its first op; Horovod, whose threads
-poll even when nothing is to be reduced, runs only while an arm that needs it does.
+The methods take turns, in blocks of steps. MultiWorkerMirroredStrategy must be made before
+TensorFlow runs its first op; Horovod, whose threads poll even when nothing is to be reduced, runs
+only while a method that needs it does.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +25,16 @@ import tensorflow as tf
 from mpi4py import MPI  # initialises MPI, so that Horovod does not end it when it is shut down
 
 from trepak.models import digits
+from trepak.scripts.bench import rank
 from trepak.scripts.bench.bench_bsp import ALLREDUCE, LOCAL, MIRRORED, OURS
-from trepak.scripts.bench.bsp_arms import OursArm, allreduce_arm, build_model, mirrored_arm, raw_arm
-from trepak.scripts.bench.geryon_arms import RAW_EACH, RAW_GROUPED
+from trepak.scripts.bench.bsp_methods import (
+    Ours,
+    allreduce_method,
+    build_model,
+    mirrored_method,
+    raw_method,
+)
+from trepak.scripts.bench.exchanges import RAW_EACH, RAW_GROUPED
 
 # A step is to take 50 ms at least, so the batch is chosen for a little more on one rank alone.
 STEP_SECONDS = 0.065
@@ -43,7 +47,7 @@ SETTLE_STEPS = 3  # after Horovod was started: it negotiates new names once
 RANKS = MPI.COMM_WORLD
 
 
-def make_strategy(ports: Sequence[str]) -> Any:
+def make_strategy(ports: Sequence[int]) -> Any:
     """Returns MultiWorkerMirroredStrategy over all ranks, one port each; before any other op."""
     workers = [f"127.0.0.1:{port}" for port in ports]
     os.environ["TF_CONFIG"] = json.dumps(
@@ -76,15 +80,15 @@ def batches(batch: int) -> Any:
 def choose_batch(initial: Sequence[Any]) -> int:
     """Returns a batch whose step takes STEP_SECONDS on one rank, the same for all ranks."""
     batch = 4 * BATCH_MULTIPLE
-    arm = raw_arm(initial, batches(batch), None)
+    method = raw_method(initial, batches(batch), None)
     while True:
         # The fastest step: a disturbed one would lead to a batch that is too small.
-        seconds = min(RANKS.allgather(min(intervals(arm, 4))))
+        seconds = min(RANKS.allgather(min(intervals(method, 4))))
         if seconds >= STEP_SECONDS:
             return batch
         factor = max(1.1 * STEP_SECONDS / seconds, 1.1)
         batch = math.ceil(batch * factor / BATCH_MULTIPLE) * BATCH_MULTIPLE
-        arm.dataset = batches(batch)
+        method.dataset = batches(batch)
 
 
 @contextlib.contextmanager
@@ -98,18 +102,18 @@ def horovod_running(needed: bool) -> Iterator[None]:
         hvd.shutdown()
 
 
-def intervals(arm: Any, steps: int) -> list[float]:
+def intervals(method: Any, steps: int) -> list[float]:
     """Runs a block of steps on all ranks together.
 
     Args:
-        arm: what to run.
+        method: what to run.
         steps: how many steps are measured, after some that are not.
 
     Returns:
         The seconds from the end of each step to the end of the next.
     """
-    with horovod_running(arm.needs_horovod):
-        ends = arm.run(SETTLE_STEPS + steps)
+    with horovod_running(method.needs_horovod):
+        ends = method.run(SETTLE_STEPS + steps)
     return [float(seconds) for seconds in np.diff(ends)[SETTLE_STEPS - 1 :]]
 
 
@@ -126,19 +130,12 @@ def say(what: str) -> None:
         print(what, flush=True)
 
 
-def rotated(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
-    """Yields the order of the arms in each round: each is first, and last, equally often."""
-    for number in range(rounds):
-        shift = number % len(names)
-        yield [*names[shift:], *names[:shift]]
-
-
-def weight_difference(arm: Any, reference: Any) -> float:
-    """Returns the largest |a - b| / (atol + rtol |b|) of two arms' weights: at most 1 is close.
+def weight_difference(method: Any, reference: Any) -> float:
+    """Returns the largest |a - b| / (atol + rtol |b|) of two methods' weights: at most 1 is close.
 
     The bounds are those of trepak's exactness: rtol 1e-5, atol 1e-6.
     """
-    pairs = zip(arm.model.get_weights(), reference.model.get_weights(), strict=True)
+    pairs = zip(method.model.get_weights(), reference.model.get_weights(), strict=True)
     return max(float(np.max(np.abs(a - b) / (1e-6 + 1e-5 * np.abs(b)))) for a, b in pairs)
 
 
@@ -146,9 +143,9 @@ def measure(rounds: int, steps: int, strategy: Any) -> dict[str, Any]:
     """Measures on this rank; all ranks together.
 
     Returns:
-        JSON-able: the batch, the gradients' bytes, each arm's difference from raw Horovod's weights
-        after the same steps, the shares of a core taken while idle, and for each round the step
-        times of each arm, in seconds.
+        JSON-able: the batch, the gradients' bytes, each method's difference from raw Horovod's
+        weights after the same steps, the shares of a core taken while idle, and for each round the
+        step times of each method, in seconds.
     """
     keras.utils.set_random_seed(0)
     initial = build_model().get_weights()
@@ -157,24 +154,26 @@ def measure(rounds: int, steps: int, strategy: Any) -> dict[str, Any]:
     say(f"compiling the steps, {batch} images per process")
     dataset = batches(batch)
     with horovod_running(True):
-        arms: dict[str, Any] = {OURS: OursArm(initial, dataset)}
-    for way in (RAW_GROUPED, RAW_EACH):
-        arms[way] = raw_arm(initial, dataset, way)
-    arms[MIRRORED] = mirrored_arm(strategy, initial, dataset)
-    # The first steps compile; after them all arms must have come to the same weights.
-    for arm in arms.values():
-        with horovod_running(arm.needs_horovod):
-            arm.run(CHECKED_STEPS)
-    differences = {name: weight_difference(arm, arms[RAW_GROUPED]) for name, arm in arms.items()}
-    arms[LOCAL] = raw_arm(initial, dataset, None)
-    arms[ALLREDUCE] = allreduce_arm(arms[RAW_GROUPED].model)
+        methods: dict[str, Any] = {OURS: Ours(initial, dataset)}
+    for method in (RAW_GROUPED, RAW_EACH):
+        methods[method] = raw_method(initial, dataset, method)
+    methods[MIRRORED] = mirrored_method(strategy, initial, dataset)
+    # The first steps compile; after them all methods must have come to the same weights.
+    for method in methods.values():
+        with horovod_running(method.needs_horovod):
+            method.run(CHECKED_STEPS)
+    differences = {
+        name: weight_difference(method, methods[RAW_GROUPED]) for name, method in methods.items()
+    }
+    methods[LOCAL] = raw_method(initial, dataset, None)
+    methods[ALLREDUCE] = allreduce_method(methods[RAW_GROUPED].model)
     for name in (LOCAL, ALLREDUCE):
-        intervals(arms[name], 1)
+        intervals(methods[name], 1)
 
     measured = []
-    for number, order in enumerate(rotated(list(arms), rounds), 1):
+    for number, order in enumerate(rank.rounds_of(list(methods), rounds), 1):
         say(f"round {number} of {rounds}")
-        measured.append({name: intervals(arms[name], steps) for name in order})
+        measured.append({name: intervals(methods[name], steps) for name in order})
     idle = {}
     for state in (False, True):
         with horovod_running(state):
@@ -188,20 +187,15 @@ def measure(rounds: int, steps: int, strategy: Any) -> dict[str, Any]:
     }
 
 
-def main() -> int:
+def main() -> None:
     """Measures; rank 0 writes a list with every rank's outcome."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ports", required=True)
-    parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    strategy = make_strategy(options.ports.split(","))
-    outcomes = RANKS.gather(measure(options.rounds, options.steps, strategy))
+    options = rank.options()
+    spec = options.spec
+    strategy = make_strategy(spec["ports"])
+    outcomes = RANKS.gather(measure(spec["rounds"], spec["steps"], strategy))
     if RANKS.rank == 0:
         options.output.write_text(json.dumps(outcomes))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

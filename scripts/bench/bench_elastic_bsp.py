@@ -7,9 +7,10 @@ import dataclasses
 from trepak.scripts.bench.elastic_bsp_cases import ELASTIC, cases
 from trepak.scripts.bench.elastic_bsp_figures import draw
 from trepak.scripts.bench.elastic_bsp_report import summarize
-from trepak.scripts.bench.uneven.trainings import Plan, measure_all
-from trepak.scripts.bench.uneven.ways import HOROVOD
-from trepak.scripts.report import Options, Report, Surroundings
+from trepak.scripts.bench.uneven.cases import Job
+from trepak.scripts.bench.uneven.methods import HOROVOD
+from trepak.scripts.bench.uneven.trainings import measure_all
+from trepak.scripts.report import Options, Report
 
 __all__ = ["KEEPS", "SUMMARY", "draw", "measure"]
 
@@ -18,20 +19,19 @@ KEEPS = True  # trainings
 SUMMARY = "time to an accuracy on ranks of different speeds: ElasticBSP, BSP, SSP, ASP"
 
 
-def plan(options: Options) -> list[Plan]:
+def jobs(options: Options) -> list[Job]:
     """Returns all jobs of the bench."""
     if options.quick:
         case = dataclasses.replace(cases()[1], epochs=1, decayed_epochs=0, epoch_steps=40)
-        return [Plan(case, (HOROVOD, ELASTIC[0]), [0])]
-    return [Plan(case, case.ways, range(case.seeds)) for case in cases()]
+        return [Job(case, (HOROVOD, ELASTIC[0]), [0])]
+    return [Job(case, case.methods, range(case.seeds)) for case in cases()]
 
 
 def measure(options: Options) -> Report:
     """Runs the bench. What an earlier run of the same commit has measured is not measured again.
 
     Raises:
-        JobError: no lab can be made here, or the workers failed.
+        JobError: the workers failed.
+        LabError: no lab can be made here.
     """
-    surroundings = Surroundings()
-    measured, about = measure_all("elastic_bsp", plan(options), options)
-    return summarize(measured, {**surroundings.environment("trepak lab run --gloo"), **about})
+    return summarize(*measure_all("elastic_bsp", jobs(options), options))

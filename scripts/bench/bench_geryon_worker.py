@@ -1,11 +1,8 @@
-"""One rank of a bench in a lab: trains one emulated network by several ways, in turns."""
+"""One rank of a bench in a lab: trains one emulated network by several methods, in turns."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import trepak
@@ -17,32 +14,27 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import parameter_server
-from trepak.models import zoo
-from trepak.scripts.bench import arm_optimizers
-from trepak.scripts.bench.geryon_arms import ALONE, MOST_STOLEN, Arm
-from trepak.scripts.idle_watch import IdleWatch
+from trepak.scripts.bench import exchange_optimizers, rank
+from trepak.scripts.bench.exchanges import ALONE, Job, Method
+from trepak.scripts.idle_watch import MOST_STOLEN, IdleWatch
 
 
 class Trainer:
     """One network, whose step is traced with one transport."""
 
-    def __init__(self, spec: dict[str, Any], way: str, transport: Any) -> None:
+    def __init__(self, job: Job, kind: str, transport: Any) -> None:
         """Builds and compiles it."""
         keras.utils.set_random_seed(0)
-        shrink, stretch = spec["shrink"], spec["stretch"]
-        self.model = zoo.build(
-            spec["model"], emulate="k40", shrink=shrink, stretch=stretch, **spec["options"]
-        )
+        self.model = job.network.build(job.shrink, job.stretch)
         variables = self.model.trainable_variables
-        optimizer = arm_optimizers.make(way, variables, shrink, transport)
+        optimizer = exchange_optimizers.make(kind, variables, job.shrink, transport)
         self.model.compile(optimizer, loss="mse", jit_compile=False)
         if transport is not None:
             trepak.overlap(self.model)
         self.model.make_train_function()
-        shape = (spec["batch"], 1)
+        shape = (job.network.batch, 1)
         data = np.zeros(shape, "float32"), np.full(shape, hvd.rank(), "float32")
         self._batches = iter(tf.data.Dataset.from_tensors(data).repeat())
-        self._overlaps = transport is not None
 
     def steps(self, count: int) -> tuple[list[float], list[float]]:
         """Takes steps; returns the seconds of each, and the ms in which it chose priorities."""
@@ -56,68 +48,63 @@ class Trainer:
             lookups.append(1000 * (chosen - before))
         return times, lookups
 
-    def finish(self) -> None:
-        """Applies what is pending."""
-        if self._overlaps:
-            self.model.optimizer.flush()
-
 
 class Worker:
-    """Runs arms; those with the same graph share a trainer."""
+    """Runs methods; those with the same graph share a trainer."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, job: Job) -> None:
         """Prepares; nothing is built before it is needed."""
-        self._spec = spec
+        self._job = job
         self._trainers: dict[str, Trainer] = {}
-        self._transports: dict[Arm, Any] = {}
+        self._transports: dict[Method, Any] = {}
 
-    def measure(self, arm: Arm, steps: int, warm: int = 0) -> dict[str, Any]:
-        """Takes steps by an arm, after some that do not count; a collective call.
+    def measure(self, method: Method, steps: int, warm: int = 0) -> dict[str, Any]:
+        """Takes steps by a method, after some that do not count; a collective call.
 
         Returns:
             Seconds of each step, and ms in which it looked priorities up; shares of idle and stolen
             CPU; bytes sent by priority, per step; bytes that came to the server, and its CPU time.
             Of ranks that have no part in it: nothing.
         """
-        takes_part = arm.way != ALONE or hvd.rank() == 0
-        outcome = self._measured(arm, steps, warm) if takes_part else {}
+        takes_part = method.kind != ALONE or hvd.rank() == 0
+        outcome = self._measured(method, steps, warm) if takes_part else {}
         hvd.barrier()  # one worker alone has the machine for itself
         return outcome
 
-    def _measured(self, arm: Arm, count: int, warm: int) -> dict[str, Any]:
-        spec = self._spec
-        if arm not in self._transports:
-            self._transports[arm] = arm.transport(spec["shrink"], spec["threshold"])
-        transport = self._transports[arm]
+    def _measured(self, method: Method, count: int, warm: int) -> dict[str, Any]:
+        job = self._job
+        if method not in self._transports:
+            self._transports[method] = method.transport(job.shrink, job.network.threshold)
+        transport = self._transports[method]
         if transport is not None:
             transport.start()
-        if arm.graph not in self._trainers:
-            self._trainers[arm.graph] = Trainer(spec, arm.way, transport)
-        trainer = self._trainers[arm.graph]
-        if arm.way != ALONE:
+        if method.graph not in self._trainers:
+            self._trainers[method.graph] = Trainer(job, method.kind, transport)
+        trainer = self._trainers[method.graph]
+        if method.kind != ALONE:
             hvd.barrier()
         trainer.steps(warm)
         before = None if transport is None else parameter_server.statistics()
         idle = IdleWatch()
         times, lookups = trainer.steps(count)
-        outcome = {"times": times, "idle": idle.share(), "stolen": idle.stolen()}
+        outcome = {"times": times, **idle.shares()}
         if before is not None:
             outcome |= _counted(before, parameter_server.statistics(), count)
             outcome["lookup_ms"] = lookups
-            trainer.finish()
+            trainer.model.optimizer.flush()
             parameter_server.stop()
         return outcome
 
 
-def undisturbed(worker: Worker, arm: Arm, spec: dict[str, Any]) -> dict[str, Any]:
-    """Measures an arm again, so many times at most, if others took the CPU; a collective call.
+def undisturbed(worker: Worker, method: Method, job: Job) -> dict[str, Any]:
+    """Measures a method again, so many times at most, if others took the CPU; a collective call.
 
     Returns:
         What the attempt with the least disturbance measured; rank 0 tells which.
     """
     attempts: list[tuple[float, dict[str, Any]]] = []
-    for _ in range(spec["attempts"]):
-        measured = worker.measure(arm, arm.steps(spec["steps"]), spec["warm"])
+    for _ in range(job.attempts):
+        measured = worker.measure(method, method.steps(job.steps), job.warm)
         stolen: float = trepak.broadcast_object(measured.get("stolen", 0.0), root_rank=0)
         attempts.append((stolen, measured))
         if stolen <= MOST_STOLEN:
@@ -134,27 +121,16 @@ def _counted(before: dict[str, Any], after: dict[str, Any], steps: int) -> dict[
     }
 
 
-def main() -> None:
-    """Measures together with the other ranks; rank 0 writes what all measured."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--spec", type=Path, required=True, help="what to measure, as JSON")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    spec = json.loads(options.spec.read_text())
-    hvd.init()
-    worker = Worker(spec)
-    arms = [Arm(way, slice_k) for way, slice_k in spec["arms"]]
-    for arm in {arm.graph: arm for arm in arms}.values():  # trace everything first
-        worker.measure(arm, 1)
-    rounds = []
-    for number in range(spec["rounds"]):
-        order = arms if number % 2 == 0 else arms[::-1]
-        rounds.append({arm.name: undisturbed(worker, arm, spec) for arm in order})
-    outcomes = trepak.allgather_object(rounds)
-    if hvd.rank() == 0:
-        options.output.write_text(json.dumps(outcomes))
-    hvd.shutdown()
+def measure(job: Job) -> list[dict[str, Any]]:
+    """Returns by round: method → what `Worker.measure` returned."""
+    worker = Worker(job)
+    for method in {method.graph: method for method in job.methods}.values():  # trace all first
+        worker.measure(method, 1)
+    return [
+        {method.name: undisturbed(worker, method, job) for method in order}
+        for order in rank.rounds_of(job.methods, job.rounds)
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    rank.main(measure)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from trepak.scripts.bench import plots
+from trepak.scripts.bench.ranks import lab_of, run_here
 from trepak.scripts.entrance import console
-from trepak.scripts.idle_watch import IdleWatch
-from trepak.scripts.lab import state
-from trepak.scripts.lab.network import LabError
+from trepak.scripts.idle_watch import MOST_STOLEN, IdleWatch, undisturbed
 from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 from trepak.scripts.lab.traffic import Sender
 from trepak.scripts.lab.traffic import measure as measure_streams
-from trepak.scripts.launcher import JobError, launch, sharing
-from trepak.scripts.report import Claim, Options, Report, Surroundings
+from trepak.scripts.launcher import sharing
+from trepak.scripts.report import Claims, Options, Report, Surroundings
 
 SUMMARY = "priorities and rates of a lab's links, and the time of emulated computing"
 
 _RATES = ("50mbit", "200mbit", "1gbit")
 _PRIORITY_TARGET, _RATE_TARGET, _COMPUTE_TARGET = 0.90, 0.10, 0.05
 _WORKERS = 8
-_NAME = "trepak-bench"
 MILLISECONDS = 10.0
 _SECONDS, _ROUNDS, _PIECES = {True: 1.0, False: 4.0}, {True: 1, False: 5}, {True: 50, False: 400}
 _TIMEOUT = 180.0
-_STOLEN = 0.03  # share of the CPU that others on the same hardware may take in a round that counts
 _MOST = 4  # times the wanted number of rounds
 
 
@@ -37,16 +31,15 @@ def measure(options: Options) -> Report:
     """Runs the bench.
 
     Raises:
-        JobError: no lab can be made here, or the workers failed.
+        JobError: the workers failed.
+        LabError: no lab can be made here.
     """
     surroundings = Surroundings()
     with console(stderr=True).status("sending between the hosts of a lab"):
-        try:
-            streams = [row for rate in _RATES for row in _streams(rate, options.quick)]
-        except LabError as error:
-            raise JobError(str(error)) from error
+        streams = [row for rate in _RATES for row in _streams(rate, options.quick)]
     with console(stderr=True).status(f"emulating {_WORKERS} accelerators"):
-        workers = _emulate(options.quick)
+        pieces, shared = _PIECES[options.quick], sharing(_WORKERS)
+        workers = run_here(_WORKERS, "bench_lab_worker", pieces, _TIMEOUT, env=shared)
     environment = surroundings.environment(f"horovodrun -np {_WORKERS} --mpi")
     return summarize(streams, workers, environment)
 
@@ -57,25 +50,17 @@ def _streams(rate: str, quick: bool) -> list[dict[str, Any]]:
     A virtual machine's links stand still while its host runs others: such rounds come again, a few
     times, whatever they measured.
     """
-    state.down(_NAME)  # one that an earlier run left
-    lab, _ = state.up(_NAME, hosts=3, rate=parse_rate(rate), priorities=2)
     rows: list[dict[str, Any]] = []
-    try:
-        while sum(map(_quiet, rows)) < _ROUNDS[quick] and len(rows) < _MOST * _ROUNDS[quick]:
+    wanted = _ROUNDS[quick]
+    with lab_of(3, parse_rate(rate), packet=0) as lab:
+        while wanted and len(rows) < _MOST * _ROUNDS[quick]:
             rows.append(_round(lab, len(rows), _SECONDS[quick]))
-    finally:
-        state.down(_NAME)
+            wanted -= _stolen(rows[-1]) <= MOST_STOLEN
     return rows
 
 
-def _quiet(row: Mapping[str, Any]) -> bool:
-    stolen: float = row["cpu_stolen"]
-    return stolen <= _STOLEN
-
-
-def undisturbed(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the rounds in which the machine had its CPU for itself; all, if there are none."""
-    return list(filter(_quiet, rows)) or list(rows)
+def _stolen(row: Mapping[str, Any]) -> float:
+    return float(row["cpu_stolen"])
 
 
 def _round(lab: Lab, number: int, seconds: float) -> dict[str, Any]:
@@ -96,25 +81,6 @@ def _round(lab: Lab, number: int, seconds: float) -> dict[str, Any]:
         "cpu_idle": idle.share(),
         "cpu_stolen": idle.stolen(),
     }
-
-
-def _emulate(quick: bool) -> list[dict[str, Any]]:
-    """Returns what each worker measured."""
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "outcomes.json"
-        module = [sys.executable, "-m", "trepak.scripts.bench.bench_lab_worker"]
-        command = [*module, "--pieces", str(_PIECES[quick]), "--output", str(output)]
-        job = launch(
-            _WORKERS,
-            command,
-            env=sharing(_WORKERS),
-            on_line=lambda line: False,
-            timeout=_TIMEOUT,
-        )
-        if job.exit_code:
-            raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
-        outcomes: list[dict[str, Any]] = json.loads(output.read_text())
-        return outcomes
 
 
 def summarize(
@@ -144,17 +110,14 @@ def summarize(
     by_rate: dict[str, list[dict[str, Any]]] = {}
     for row in streams:
         by_rate.setdefault(row["link"], []).append(row)
-    counted = [undisturbed(rows) for rows in by_rate.values()]
+    counted = [undisturbed(rows, _stolen) for rows in by_rate.values()]
     # The worst of the rates: a claim holds for all of them.
     shares = [statistics.median(r["high_share"] for r in rows) for rows in counted]
     rates = [statistics.median(r["rate_error"] for r in rows) for rows in counted]
-    claims = {
-        "lab.priority_share": Claim(min(shares), "", _PRIORITY_TARGET, "higher", emulated=True),
-        "lab.rate_error": Claim(max(rates), "", _RATE_TARGET, "lower", emulated=True),
-        "lab.emulated_compute_error": Claim(
-            statistics.median(errors), "", _COMPUTE_TARGET, "lower", emulated=True
-        ),
-    }
+    claims, error = Claims(), statistics.median(errors)
+    claims.add("lab.priority_share", min(shares), _PRIORITY_TARGET, unit="")
+    claims.add("lab.rate_error", max(rates), _RATE_TARGET, "lower", "")
+    claims.add("lab.emulated_compute_error", error, _COMPUTE_TARGET, "lower", "")
     idle = [row["cpu_idle"] for rows in counted for row in rows] + [one["idle"] for one in workers]
     return Report("lab", claims, [*streams, *emulated], environment, idle_share=min(idle))
 
@@ -169,19 +132,19 @@ def draw(report: Report, figure: Any) -> None:
         shares = [
             statistics.median(
                 row[f"{label}_mbit"] / parse_rate(link) * 1e6
-                for row in undisturbed([row for row in rows if row["link"] == link])
+                for row in undisturbed((row for row in rows if row["link"] == link), _stolen)
             )
             for link in links
         ]
         left.bar(links, shares, bottom=bottom, label=f"{label} priority", color=color)
         bottom = shares
-    left.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
+    plots.mark(left, 1.0)
     left.set(xlabel="link", ylabel="share of the configured rate", title="Two streams, one port")
     left.legend()
     pieces = [row for row in report.rows if "p95_ms" in row]
     workers = [row["worker"] for row in pieces]
     right.bar(workers, [row["median_ms"] for row in pieces], label="median", color="tab:green")
     right.plot(workers, [row["p95_ms"] for row in pieces], "k_", label="95th percentile")
-    right.axhline(MILLISECONDS, color="black", linewidth=0.8, linestyle="--")
+    plots.mark(right, MILLISECONDS)
     right.set(xlabel="worker", ylabel="ms", title=f"{MILLISECONDS:g} ms of emulated computing")
     right.legend(loc="lower right")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
+from typing import Any
 
 import trepak
 
@@ -13,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.ops import emulated_compute
+from trepak.scripts.bench import rank
 from trepak.scripts.bench.bench_lab import MILLISECONDS
 from trepak.scripts.idle_watch import IdleWatch
 
@@ -37,23 +36,14 @@ def time_pieces(pieces: int) -> list[float]:
     return [float(t) for stamps in calls[_UNCOUNTED:] for t in 1000 * np.diff(stamps)]
 
 
-def main() -> None:
-    """Measures together with the other ranks; rank 0 writes what all measured."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--pieces", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    trepak.init()
+def measure(pieces: int) -> dict[str, Any]:
+    """Returns this rank's `times` in ms, and the share of the CPU that was `idle` meanwhile."""
     emulated_compute(tf.ones([1]), 1.0)  # loads the native library
     trepak.barrier()
     idle = IdleWatch()
-    times = time_pieces(options.pieces)
-    outcome = {"times": times, "idle": idle.share()}
-    outcomes = trepak.allgather_object(outcome)
-    if trepak.rank() == 0:
-        options.output.write_text(json.dumps(outcomes))
-    trepak.shutdown()
+    times = time_pieces(pieces)
+    return {"times": times, "idle": idle.share()}
 
 
 if __name__ == "__main__":
-    main()
+    rank.main(measure)

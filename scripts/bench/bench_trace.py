@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from trepak.scripts.bench.ranks import run_here
 from trepak.scripts.entrance import console
-from trepak.scripts.launcher import JobError, launch
 from trepak.scripts.report import Claim, Options, Report, Surroundings
 
 SUMMARY = "step time of fit with a timeline against without"
 
-ARMS = ON, OFF = "timeline on", "timeline off"
+METHODS = ON, OFF = "timeline on", "timeline off"
 _TARGET = 1.02
-_FULL, _QUICK = (40, 25), (3, 3)  # rounds, and turns per round: four steps, two of each arm
+_FULL, _QUICK = (40, 25), (3, 3)  # rounds, and turns per round: four steps, two of each method
 _TIMEOUT = {True: 170.0, False: 1500.0}
 
 
@@ -31,20 +27,9 @@ def measure(options: Options) -> Report:
     """
     rounds, turns = _QUICK if options.quick else _FULL
     surroundings = Surroundings()
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "outcomes.json"
-        module = [sys.executable, "-m", "trepak.scripts.bench.bench_trace_worker"]
-        numbers = ["--rounds", str(rounds), "--turns", str(turns)]
-        with console(stderr=True).status("training with and without a timeline"):
-            job = launch(
-                options.np,
-                [*module, *numbers, "--output", str(output)],
-                on_line=lambda line: False,
-                timeout=_TIMEOUT[options.quick],
-            )
-        if job.exit_code:
-            raise JobError(f"its processes ended with {job.exit_code}:\n{job.text()}")
-        outcomes = json.loads(output.read_text())
+    with console(stderr=True).status("training with and without a timeline"):
+        spec = {"rounds": rounds, "turns": turns}
+        outcomes = run_here(options.np, "bench_trace_worker", spec, _TIMEOUT[options.quick])
     return summarize(outcomes, surroundings.environment(f"horovodrun -np {options.np} --mpi"))
 
 
@@ -52,12 +37,15 @@ def summarize(outcomes: Sequence[dict[str, Any]], environment: dict[str, Any]) -
     """Returns the report of what the ranks measured.
 
     Args:
-        outcomes: by rank, `rounds`: a list of {arm: seconds of each step}, and `bytes` per step.
+        outcomes: by rank, `rounds`: a list of {method: seconds of each step}, and `bytes` per step.
         environment: see `Surroundings`.
     """
     rows, ratios = [], []
     for number in range(len(outcomes[0]["rounds"])):
-        steps = {arm: _slowest([one["rounds"][number][arm] for one in outcomes]) for arm in ARMS}
+        steps = {
+            method: _slowest([one["rounds"][number][method] for one in outcomes])
+            for method in METHODS
+        }
         ratios += [on / off for on, off in zip(*map(_by_turn, steps.values()), strict=True)]
         rows.append(
             {
@@ -91,5 +79,5 @@ def _slowest(ranks: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _by_turn(times: Sequence[float]) -> list[float]:
-    """Returns the sums of the two steps that each turn has of an arm."""
+    """Returns the sums of the two steps that each turn has of a method."""
     return [a + b for a, b in zip(times[::2], times[1::2], strict=True)]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
-from pathlib import Path
+from typing import Any
 
 import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise off the terminal
 
@@ -15,11 +13,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import trepak
 from trepak.horovod_ext import step_probe, timeline
 from trepak.ops.timeline import close_timeline
+from trepak.scripts.bench import rank
 from trepak.scripts.bench.bench_trace import OFF, ON
-from trepak.scripts.bench.bsp_arms import build_model
+from trepak.scripts.bench.bsp_methods import build_model
 
 _WARM_TURNS = 3
 
@@ -46,26 +44,24 @@ class Steps:
         """Gives each model an endless stream of the same batch."""
         self._models = models
         batch = tf.data.Dataset.from_tensors((x, y)).repeat()
-        self._batches = {arm: iter(batch) for arm in models}
+        self._batches = {method: iter(batch) for method in models}
 
     def take(self, turns: int) -> dict[str, list[float]]:
         """Takes two steps of each model per turn; returns the seconds of every step."""
-        times: dict[str, list[float]] = {arm: [] for arm in self._models}
-        for arm in self._TURNS * turns:
+        times: dict[str, list[float]] = {method: [] for method in self._models}
+        for method in self._TURNS * turns:
             began = time.perf_counter()
-            self._models[arm].train_function(self._batches[arm])
-            times[arm].append(time.perf_counter() - began)
+            self._models[method].train_function(self._batches[method])
+            times[method].append(time.perf_counter() - began)
         return times
 
 
-def main() -> None:
-    """Measures together with the other ranks; rank 0 writes what all measured."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--turns", type=int, required=True, help="in each round, of four steps")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    hvd.init()
+def measure(spec: dict[str, int]) -> dict[str, Any]:
+    """Takes so many `rounds` of so many `turns` of four steps.
+
+    Returns:
+        `rounds`: a list of {method: seconds of each step}, and the timeline's `bytes` per step.
+    """
     rng = np.random.default_rng(hvd.rank())
     x = rng.normal(size=(96, 8, 8, 1)).astype("float32")
     y = rng.integers(0, 10, 96)
@@ -77,15 +73,12 @@ def main() -> None:
         # Only the graph of one model has marks: the other writes nothing.
         file = timeline.open_for(hvd.rank(), hvd.size(), folder)
         steps.take(_WARM_TURNS)
-        rounds = [steps.take(options.turns) for _ in range(options.rounds)]
+        rounds = [steps.take(spec["turns"]) for _ in range(spec["rounds"])]
         close_timeline()
         size = file.stat().st_size
-    marked = 2 * (_WARM_TURNS + options.rounds * options.turns)
-    outcomes = trepak.allgather_object({"rounds": rounds, "bytes": size / marked})
-    if hvd.rank() == 0:
-        options.output.write_text(json.dumps(outcomes))
-    hvd.shutdown()
+    marked = 2 * (_WARM_TURNS + spec["rounds"] * spec["turns"])
+    return {"rounds": rounds, "bytes": size / marked}
 
 
 if __name__ == "__main__":
-    main()
+    rank.main(measure)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 
 from trepak.scripts.bench.uneven.cases import Case, RankTimes
-from trepak.scripts.bench.uneven.ways import ASP, HOROVOD, SSP, elastic_bsp
+from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP, elastic_bsp
 
 FACTORS = (1.0, 1.25, 1.6, 2.0)  # by which ranks compute longer than the fastest
 LOOKAHEADS = (15, 30, 60, 120, 240)
 ELASTIC = tuple(elastic_bsp(lookahead) for lookahead in LOOKAHEADS)
 # One step ahead is bulk synchronous, by the same servers: what of a gain is due to barriers.
 SERVED_BSP = elastic_bsp(1)
-ALL_WAYS = (HOROVOD, SERVED_BSP, SSP, ASP, *ELASTIC)
+ALL_METHODS = (HOROVOD, SERVED_BSP, SSP, ASP, *ELASTIC)
 COMPARED = (HOROVOD, SSP, ASP, ELASTIC[0])  # those that final accuracies are compared of
 
 _COMPUTE_MS = 100.0  # of the fastest
 _JITTER = 0.04  # of a rank's own time, at most
 _TRIALS = 3
 # Final accuracies are asked to be within 0.3 points. Chosen by how far those of single trials are
-# apart, whatever the ways (docs/results/elastic_bsp.md).
+# apart, whatever the methods (docs/results/elastic_bsp.md).
 _EPOCHS, _DECAYED = 6, 2
 _FINAL_SAMPLES = 65_536
 
@@ -48,7 +48,7 @@ def cases() -> list[Case]:
         rate=0.02,
         batch=4,
         target=None,
-        ways=ALL_WAYS,
+        methods=ALL_METHODS,
         target_accuracy=0.7,
         epochs=_EPOCHS,
         epoch_steps=192,

@@ -1,4 +1,4 @@
-"""What `trepak bench elastic_bsp` reports of what it has measured."""
+"""What `trepak bench elastic_bsp` reports and claims of what it has measured."""
 
 from __future__ import annotations
 
@@ -11,23 +11,35 @@ import numpy as np
 
 from trepak.scripts.bench import elastic_bsp_simulations as simulations
 from trepak.scripts.bench.elastic_bsp_cases import SERVED_BSP
-from trepak.scripts.bench.elastic_bsp_claims import Row, claims_of
-from trepak.scripts.bench.elastic_bsp_paper import FINISHING_ORDERS
+from trepak.scripts.bench.uneven import comparison
 from trepak.scripts.bench.uneven.cases import Case
-from trepak.scripts.bench.uneven.curves import seconds_until
+from trepak.scripts.bench.uneven.comparison import (
+    Measured,
+    Row,
+    compare,
+    finite,
+    methods_of,
+    paired,
+    seconds_until,
+)
+from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP, elastic_bsp
 from trepak.scripts.bench.uneven.trainings import Run
-from trepak.scripts.bench.uneven.ways import HOROVOD
-from trepak.scripts.report import Report
+from trepak.scripts.report import Claims, Report
 
 # Kinds of rows.
-CASES = "cases"
-WAYS = "medians of the trials"
+METHODS = "medians of the trials"
 TARGETS = "gain in time to other accuracies, median of the trials"
 ORDERS = "who ends first (section V-B)"
-TRAININGS = "trainings"
 CURVES = "seconds, held-out loss and accuracy of what was kept"
 
+_DEFAULT = elastic_bsp(15)  # what the claims are about
 _OTHER_TARGETS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.84, 0.9, 0.95)
+# In which order the methods end a fixed number of epochs in the paper, by case (section V-B); it
+# gives no times, and of ElasticBSP's lookaheads with AlexNet only these two.
+_FINISHING_ORDERS = {
+    "alexnet": (SSP, ASP, elastic_bsp(15), elastic_bsp(30), HOROVOD),
+    "resnet": (elastic_bsp(15), HOROVOD, SSP, ASP),
+}
 
 
 def waiting_of(run: Run) -> float:
@@ -45,56 +57,35 @@ def waiting_of(run: Run) -> float:
 
 def row_of(case: Case, run: Run) -> dict[str, Any]:
     """Returns one training as a row."""
+    row = comparison.training_of(case, run)
     ranks, first = run["ranks"], run["ranks"][0]
     curve, figures = first["curve"], first["figures"]
-    seconds, steps = curve[-1][0], sum(rank["steps"] for rank in ranks)
+    seconds, steps = row["seconds"], row["steps"]
     exchanging = sum(rank["figures"].get("exchange_s", 0.0) for rank in ranks)
     barriers = figures.get("planned_barriers", 0)
     predictions = figures.get("planned_predictions", 0)
     until = seconds_until(curve, case.target_accuracy or 0.0)
-    return {
-        "kind": TRAININGS,
-        "case": case.name,
-        "way": run["way"],
-        "seed": run["seed"],
-        "seconds": seconds,
-        "seconds_to_accuracy": until if math.isfinite(until) else None,
-        "steps_to_accuracy": steps * until / seconds if math.isfinite(until) else None,
+    return row | {
+        "seconds_to_accuracy": finite(until),
+        "steps_to_accuracy": finite(steps * until / seconds),
         "final_accuracy": first["final_accuracy"],
-        "final_loss": curve[-1][1] if math.isfinite(curve[-1][1]) else None,
-        "steps": steps,
+        "final_loss": finite(curve[-1][1]),
         "steps_per_s": steps / seconds,
         "waiting_ms_per_step": 1000 * waiting_of(run) / steps,
         "exchange_ms_per_step": 1000 * exchanging / steps,
-        "drawn_ms": 1000 * sum(rank["drawn_s"] for rank in ranks) / steps,
-        "computed_ms": 1000 * sum(rank["computed_s"] for rank in ranks) / steps,
         "barriers": barriers,
         "steps_per_barrier": steps / len(ranks) / barriers if barriers else None,
         "predicted_waits_s": figures.get("planned_predicted_waits", 0.0),
         "longest_waits_s": figures.get("planned_longest_waits", 0.0),
         "prediction_error": figures["planned_error"] / predictions if predictions else None,
         "scheduler_share": figures.get("planned_planning", 0.0) / seconds,
-        "own_ms": first["own_ms"],
-        "cpu_idle": first["idle"],
-        "cpu_stolen": first["stolen"],
     }
 
 
 def curve_of(case: Case, run: Run) -> dict[str, Any]:
     """Returns one training's curve as a row."""
-    points = [
-        (seconds, loss if math.isfinite(loss) else None, accuracy)
-        for seconds, loss, accuracy in run["ranks"][0]["curve"]
-    ]
-    return {
-        "kind": CURVES,
-        "case": case.name,
-        "way": run["way"],
-        "seed": run["seed"],
-        "final_accuracy": run["ranks"][0]["final_accuracy"],
-        "target": case.target_accuracy,
-        "curve": points,
-    }
+    final = run["ranks"][0]["final_accuracy"]
+    return comparison.curve_of(CURVES, case, run, final_accuracy=final, target=case.target_accuracy)
 
 
 def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
@@ -103,134 +94,141 @@ def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
     `bound` is max(T) · mean(1/T) of computing times T: as if nothing were exchanged. What Horovod's
     steps take longer than that can be gained too: `larger_bound` is of what they took.
     """
-    waited = [
-        1000 * row["seconds"] * len(case.ranks) / row["steps"]
-        for row in rows
-        if row["case"] == case.name and row["way"] == HOROVOD
-    ]
-    slowest = case.step_ms() - case.exchange_ms
-    return {
-        "kind": CASES,
-        "case": case.name,
-        "task": case.task,
-        "ranks": len(case.ranks),
-        "target_accuracy": case.target_accuracy,
-        "rate": case.rate,
-        "batch": case.batch,
-        "parameters": case.parameters,
-        "exchange_ms": case.exchange_ms,
-        "link_mbit_per_s": case.bits_per_second() / 1e6,
-        "step_ms": case.step_ms(),
-        "measured_step_ms": statistics.median(waited) if waited else None,
+    of_ranks = {"ranks": len(case.ranks), "target_accuracy": case.target_accuracy}
+    row = comparison.case_of(case, rows, **of_ranks)
+    slowest, measured = case.step_ms() - case.exchange_ms, row["measured_step_ms"]
+    return row | {
         "bound": case.bound(slowest),
-        "larger_bound": case.bound(max(slowest, statistics.median(waited))) if waited else None,
+        "larger_bound": None if measured is None else case.bound(max(slowest, measured)),
     }
 
 
-def ways_of(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns a row for each case and way: medians of the trials, and gains over Horovod."""
-    found = []
-    for case in of_cases:
-        of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case["case"]}
-        for way in dict.fromkeys(way for way, _ in of):
-            pairs = [(of[way, s], of[HOROVOD, s]) for w, s in of if w == way and (HOROVOD, s) in of]
-            if not pairs:
-                continue
-            faster = statistics.median(a["steps_per_s"] / b["steps_per_s"] for a, b in pairs)
-            served = [
-                of[way, seed]["steps_per_s"] / of[SERVED_BSP, seed]["steps_per_s"]
-                for other, seed in of
-                if other == way and (SERVED_BSP, seed) in of
-            ]
-            found.append(
-                {
-                    "kind": WAYS,
-                    "case": case["case"],
-                    "way": way,
-                    "seconds": _median(pairs, "seconds"),
-                    "seconds_to_accuracy": _median(pairs, "seconds_to_accuracy"),
-                    "time_to_accuracy": statistics.median(_sooner(a, b) for a, b in pairs),
-                    "steps_until_then": _median(pairs, "steps_to_accuracy"),
-                    "steps_per_s": faster,
-                    "steps_per_s_vs_served_bsp": statistics.median(served) if served else None,
-                    "bound": case["bound"],
-                    "fraction_of_bound": faster / case["bound"],
-                    "fraction_of_larger_bound": faster / case["larger_bound"],
-                    "final_accuracy": _median(pairs, "final_accuracy"),
-                    "waiting_ms_per_step": _median(pairs, "waiting_ms_per_step"),
-                    "waiting_vs_bsp": statistics.median(
-                        a["waiting_ms_per_step"] / max(b["waiting_ms_per_step"], 1e-9)
-                        for a, b in pairs
-                    ),
-                    "steps_per_barrier": _median(pairs, "steps_per_barrier"),
-                    "prediction_error": _median(pairs, "prediction_error"),
-                    "scheduler_share": _median(pairs, "scheduler_share"),
-                }
-            )
-    return found
+def medians_of(case: Row, method: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Returns medians of a method's trials, and gains over Horovod's, as a row."""
+    name = case["case"]
+    ours = [row for row, _ in paired(rows, name, method, HOROVOD)]
 
+    def median(figure: str) -> float | None:
+        # A trial without it, as it never came to the accuracy, is last.
+        values = [math.inf if row[figure] is None else row[figure] for row in ours]
+        return finite(float(statistics.median(values)))
 
-def _median(pairs: Sequence[tuple[Row, Row]], figure: str) -> float | None:
-    """Returns it of the trials, where one without it, as it never came to the accuracy, is last."""
-    values = [math.inf if ours[figure] is None else ours[figure] for ours, _ in pairs]
-    median = float(statistics.median(values))
-    return median if math.isfinite(median) else None
+    def gained(over: str) -> float | None:
+        return compare(rows, name, method, over, lambda a, b: a["steps_per_s"] / b["steps_per_s"])
 
+    def waiting(a: Row, b: Row) -> float:
+        return float(a["waiting_ms_per_step"] / max(b["waiting_ms_per_step"], 1e-9))
 
-def _sooner(ours: Row, theirs: Row) -> float:
-    """Returns how many times as long the other takes to the accuracy; 0 if ours never has it.
+    def sooner(a: Row, b: Row) -> float:
+        return comparison.sooner(a, b, "seconds_to_accuracy")
 
-    If the other never has it, as long as it lasted: what is returned is then less than was gained.
-    """
-    if ours["seconds_to_accuracy"] is None:
-        return 0.0
-    other = theirs["seconds_to_accuracy"] or theirs["seconds"]
-    return float(other / ours["seconds_to_accuracy"])
+    faster = gained(HOROVOD) or 0.0
+    return {
+        "kind": METHODS,
+        "case": name,
+        "way": method,
+        "seconds": median("seconds"),
+        "seconds_to_accuracy": median("seconds_to_accuracy"),
+        "time_to_accuracy": compare(rows, name, method, HOROVOD, sooner),
+        "steps_until_then": median("steps_to_accuracy"),
+        "steps_per_s": faster,
+        "steps_per_s_vs_served_bsp": gained(SERVED_BSP),
+        "bound": case["bound"],
+        "fraction_of_bound": faster / case["bound"],
+        "fraction_of_larger_bound": faster / case["larger_bound"],
+        "final_accuracy": median("final_accuracy"),
+        "waiting_ms_per_step": median("waiting_ms_per_step"),
+        "waiting_vs_bsp": compare(rows, name, method, HOROVOD, waiting),
+        "steps_per_barrier": median("steps_per_barrier"),
+        "prediction_error": median("prediction_error"),
+        "scheduler_share": median("scheduler_share"),
+    }
 
 
 def orders(found: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns for each case in which order its ways have ended the same number of samples."""
-    of_cases = dict.fromkeys(row["case"] for row in found)
+    """Returns for each case in which order its methods have ended the same number of samples."""
+    by_end = sorted(found, key=lambda row: row["seconds"])
     return [
         {
             "kind": ORDERS,
             "case": case,
-            "order": ", ".join(
-                row["way"]
-                for row in sorted(found, key=lambda row: row["seconds"])
-                if row["case"] == case
-            ),
-            "paper": ", ".join(FINISHING_ORDERS.get(case, ())),
+            "order": ", ".join(methods_of(by_end, case)),
+            "paper": ", ".join(_FINISHING_ORDERS.get(case, ())),
         }
-        for case in of_cases
+        for case in dict.fromkeys(row["case"] for row in found)
     ]
 
 
-def by_target(measured: Sequence[tuple[Case, Sequence[Run]]]) -> list[dict[str, Any]]:
+def by_target(curves: Sequence[Row]) -> list[dict[str, Any]]:
     """Returns gains in time to other accuracies than the targets: how much these matter."""
     found = []
-    for case, runs in measured:
-        of = {(run["way"], run["seed"]): run["ranks"][0]["curve"] for run in runs}
-        for way in dict.fromkeys(way for way, _ in of if way != HOROVOD):
-            pairs = [(of[HOROVOD, s], of[way, s]) for w, s in of if w == way and (HOROVOD, s) in of]
-            row: dict[str, Any] = {"kind": TARGETS, "case": case.name, "way": way}
+    for case in dict.fromkeys(row["case"] for row in curves):
+        for method in methods_of(curves, case):
+            if method == HOROVOD:
+                continue
+            row: dict[str, Any] = {"kind": TARGETS, "case": case, "way": method}
+            pairs = paired(curves, case, method, HOROVOD)
             for accuracy in _OTHER_TARGETS:
-                times = [[seconds_until(curve, accuracy) for curve in pair] for pair in pairs]
-                reached = [a / b for a, b in times if math.isfinite(a) and math.isfinite(b)]
-                all_reached = reached and len(reached) == len(pairs)
-                row[f"to_{accuracy:g}"] = statistics.median(reached) if all_reached else None
+                times = [[seconds_until(one["curve"], accuracy) for one in pair] for pair in pairs]
+                reached = times and all(math.isfinite(seconds) for seconds in sum(times, []))
+                gains = [theirs / ours for ours, theirs in times if reached]
+                row[f"to_{accuracy:g}"] = statistics.median(gains) if gains else None
             found.append(row)
     return found
 
 
-def summarize(
-    measured: Sequence[tuple[Case, Sequence[Run]]], environment: Mapping[str, Any]
-) -> Report:
+def claims_of(found: Sequence[Row], simulated: Sequence[Row]) -> Claims:
+    """Returns what the bench claims: of all cases, the one that is worst for us."""
+    of = {(row["case"], row["way"]): row for row in found}
+    cases = dict.fromkeys(case for case, _ in of)
+    names = [case for case in cases if {(case, HOROVOD), (case, _DEFAULT)} <= of.keys()]
+    ours = [of[name, _DEFAULT] for name in names]
+    claims = Claims()
+
+    def gap(name: str) -> float:
+        """Returns by how many points ElasticBSP's accuracy is below the best of the others'."""
+        there = [of[name, method] for method in (HOROVOD, SSP, ASP) if (name, method) in of]
+        best = max(row["final_accuracy"] for row in there)
+        return float(100 * (best - of[name, _DEFAULT]["final_accuracy"]))
+
+    def least(figure: str) -> float:
+        return min(row[figure] for row in ours)
+
+    def error(figure: str) -> float | None:
+        errors = [row[figure] for row in simulated if row["way"] == _DEFAULT]
+        return max((abs(one) for one in errors if one is not None), default=None)
+
+    if ours:
+        waited = max(row["waiting_vs_bsp"] for row in ours)
+        planning = max(row["scheduler_share"] for row in found)
+        claims.add("elastic_bsp.time_to_accuracy_vs_bsp", least("time_to_accuracy"), 1.3)
+        claims.add("elastic_bsp.fraction_of_bound", least("fraction_of_bound"), 0.9, unit="share")
+        larger = least("fraction_of_larger_bound")
+        claims.add("elastic_bsp.fraction_of_larger_bound", larger, None, unit="share")
+        claims.add("elastic_bsp.final_accuracy_gap", max(map(gap, names)), 0.3, "lower", "points")
+        claims.add("elastic_bsp.waiting_vs_bsp", waited, 0.2, "lower")
+        claims.add(
+            "elastic_bsp.scheduler_overhead", planning, 0.01, "lower", "share", emulated=False
+        )
+    claims.add("elastic_bsp.simulated_waiting_error", error("error"), 0.1, "lower", "share")
+    another = error("error_with_another")
+    claims.add(
+        "elastic_bsp.simulated_waiting_error_of_another_trial", another, None, "lower", "share"
+    )
+    return claims
+
+
+def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
     """Returns the report."""
-    rows = [row_of(case, run) for case, runs in measured for run in runs]
-    curves = [curve_of(case, run) for case, runs in measured for run in runs]
+    rows = comparison.of_trainings(measured, row_of)
+    curves = comparison.of_trainings(measured, curve_of)
     of_cases = [row_of_case(case, rows) for case, _ in measured]
-    found = ways_of(of_cases, rows)
+    found = [
+        medians_of(case, method, rows)
+        for case in of_cases
+        for method in methods_of(rows, case["case"])
+        if paired(rows, case["case"], method, HOROVOD)
+    ]
     simulated = simulations.of_runs(measured)
     return Report(
         "elastic_bsp",
@@ -238,7 +236,7 @@ def summarize(
         [
             *of_cases,
             *found,
-            *by_target(measured),
+            *by_target(curves),
             *orders(found),
             *simulated,
             *simulations.of_long_trainings(measured),
@@ -247,6 +245,6 @@ def summarize(
             *curves,
         ],
         environment,
-        unprinted=(TRAININGS, CURVES),
-        idle_share=min((row["cpu_idle"] for row in rows), default=None),
+        unprinted=(comparison.TRAININGS, CURVES),
+        idle_share=comparison.idle_share(rows),
     )

@@ -10,8 +10,8 @@ import numpy as np
 
 from trepak.scripts.bench.elastic_bsp_cases import LOOKAHEADS
 from trepak.scripts.bench.uneven.cases import Case
+from trepak.scripts.bench.uneven.methods import elastic_bsp, plans_barriers
 from trepak.scripts.bench.uneven.trainings import Run
-from trepak.scripts.bench.uneven.ways import elastic_bsp, plans_barriers
 
 RUNS = "waiting, simulated with the intervals that were measured"
 LONG = "long trainings with these intervals, simulated"

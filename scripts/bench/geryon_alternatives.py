@@ -1,7 +1,7 @@
 """What users have without trepak, on the same network and links: throughput alone.
 
 TensorFlow's ParameterServerStrategy over plain gRPC, with whole variables (its default) and with
-partitioned ones, and over `grpc+geryon`; Horovod's ring is an arm of `geryon_arms`.
+partitioned ones, and over `grpc+geryon`; Horovod's ring is a method of `exchanges`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from trepak.scripts.bench.geryon_arms import MOST_STOLEN, Cell
+from trepak.scripts.bench.exchanges import Job
+from trepak.scripts.bench.ranks import command_of
+from trepak.scripts.idle_watch import MOST_STOLEN, undisturbed
 from trepak.scripts.lab import state
 from trepak.scripts.lab.job import start_in_host
 from trepak.scripts.lab.topology import HEAD, Lab
@@ -29,33 +27,29 @@ _TIMEOUT = 1800.0
 _STEPS = 8  # of each worker in each round; the first and the last are not counted
 
 
-def ways(cell: Cell) -> Mapping[str, tuple[str, int]]:
-    """Returns each way's protocol, and pieces per variable."""
-    return {
-        PLAIN: ("grpc", 1),
-        PARTITIONED: ("grpc", cell.workers),
-        OVER_FLOWS: ("grpc+geryon", cell.workers),
-    }
-
-
-def measure(lab: Lab, cell: Cell) -> list[dict[str, Any]]:
-    """Returns a row for each way.
+def measure(lab: Lab, job: Job) -> list[dict[str, Any]]:
+    """Returns a row for each method.
 
     Raises:
         JobError: a process failed, or took too long.
     """
+    methods = {  # protocol, and pieces per variable
+        PLAIN: ("grpc", 1),
+        PARTITIONED: ("grpc", job.workers),
+        OVER_FLOWS: ("grpc+geryon", job.workers),
+    }
     rows = []
-    for way, (protocol, pieces) in ways(cell).items():
-        rounds = _run(lab, cell, protocol, pieces)
-        quiet = [one for one in rounds if one["stolen"] <= MOST_STOLEN]
-        step = statistics.median(one["step_s"] for one in quiet or rounds)
+    for method, (protocol, pieces) in methods.items():
+        rounds = _run(lab, job, protocol, pieces)
+        quiet = undisturbed(rounds, lambda one: one["stolen"])
+        step = statistics.median(one["step_s"] for one in quiet)
         rows.append(
             {
-                "kind": f"alternatives: {cell.network.model}, {cell.workers} workers",
-                "way": way,
+                "kind": f"alternatives: {job.network.model}, {job.workers} workers",
+                "way": method,
                 "step_s": step,
-                "quiet_rounds": len(quiet),
-                "images_per_s": cell.workers * cell.network.batch * cell.stretch / step,
+                "quiet_rounds": sum(one["stolen"] <= MOST_STOLEN for one in rounds),
+                "images_per_s": job.workers * job.network.batch * job.stretch / step,
                 "cpu_idle": statistics.median(one["idle"] for one in rounds),
                 "cpu_stolen": statistics.median(one["stolen"] for one in rounds),
             }
@@ -63,42 +57,25 @@ def measure(lab: Lab, cell: Cell) -> list[dict[str, Any]]:
     return rows
 
 
-def _run(lab: Lab, cell: Cell, protocol: str, pieces: int) -> list[dict[str, Any]]:
+def _run(lab: Lab, job: Job, protocol: str, pieces: int) -> list[dict[str, Any]]:
     """Runs one cluster; returns what its coordinator measured, by round."""
-    with tempfile.TemporaryDirectory() as folder:
-        spec, output = Path(folder) / "spec.json", Path(folder) / "outcome.json"
-        spec.write_text(
-            json.dumps(
-                {
-                    "model": cell.network.model,
-                    "batch": cell.network.batch,
-                    "shrink": cell.shrink,
-                    "stretch": cell.stretch,
-                    "rounds": cell.rounds,
-                    "steps": _STEPS,
-                    "protocol": protocol,
-                    "pieces": pieces,
-                    "hosts": [lab.address(host) for host in lab.host_names],
-                    "ports": _PORTS,
-                    "chief": f"{lab.address(HEAD)}:{_CHIEF_PORT}",
-                }
-            )
-        )
-        module = [
-            sys.executable,
-            "-m",
-            "trepak.scripts.bench.tf_parameter_server",
-            "--spec",
-            str(spec),
-        ]
+    spec = {
+        "job": job,
+        "steps": _STEPS,
+        "protocol": protocol,
+        "pieces": pieces,
+        "hosts": [lab.address(host) for host in lab.host_names],
+        "ports": _PORTS,
+        "chief": f"{lab.address(HEAD)}:{_CHIEF_PORT}",
+    }
+    with command_of("tf_parameter_server", spec) as (command, output):
         servers = []
         try:
             for task, host in enumerate(lab.host_names):
-                command = [*module, "--task", str(task)]
-                servers.append(start_in_host(lab, host, command, subprocess.DEVNULL))
-            chief = start_in_host(lab, HEAD, [*module, "--output", str(output)])
-            _wait(chief)
-            rounds: list[dict[str, Any]] = json.loads(output.read_text())["rounds"]
+                of_task = [*command, "--task", str(task)]
+                servers.append(start_in_host(lab, host, of_task, subprocess.DEVNULL))
+            _wait(start_in_host(lab, HEAD, command))
+            rounds: list[dict[str, Any]] = json.loads(output.read_text())
             return rounds
         finally:
             state.stop_processes(lab)

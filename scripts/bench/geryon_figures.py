@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trepak.scripts.bench import exchanges, geryon_order, plots
 from trepak.scripts.bench import geryon_equations as equations
-from trepak.scripts.bench import geryon_order
-from trepak.scripts.bench.geryon_arms import (
-    ALONE,
-    END_HOST,
-    FIGURES,
-    FIVE_WAYS,
-    GERYON,
-    NETWORKS,
-    PARTITION,
-    SLICES_K,
-    SLICING,
-    VANILLA,
-    Arm,
-)
+from trepak.scripts.bench.exchanges import Method
 from trepak.scripts.report import Report
 
 # Kinds of rows that are for the figures alone.
@@ -31,14 +18,12 @@ _RATES = (1, 2, 4, 8, 10, 16, 25, 40, 64, 100)  # Gbit/s
 _PAPERS = {"k40": {8: 1.31}}  # potential speedups that the paper states
 _SHRINK = 1000.0  # of the network and the links: the equations' result does not depend on it
 
-_Rows = Sequence[Mapping[str, Any]]
-
 
 def potential_rows() -> list[dict[str, Any]]:
     """Returns Figure 4b: what an order of transfers can gain at most, by accelerator and rate."""
     from trepak.models import zoo
 
-    network = next(network for network in NETWORKS if network.model == _FEATURED)
+    network = next(network for network in exchanges.NETWORKS if network.model == _FEATURED)
     rows = []
     for accelerator in ("k40", "v100"):
         model = zoo.build(network.model, emulate=accelerator, shrink=_SHRINK)
@@ -59,11 +44,11 @@ def potential_rows() -> list[dict[str, Any]]:
 def draw(report: Report, figure: Any) -> None:
     """Draws throughput by workers (Figures 8, 9), efficiency, Figures 4b, 5, 7, 10, Table IV."""
     figure.set_size_inches(19, 11)
-    measured = [row for row in report.rows if row.get("purpose") == FIGURES]
+    measured = [row for row in report.rows if row.get("purpose") == exchanges.FIGURES]
     rates = sorted({row["gbit"] for row in measured})
     grid = figure.subplots(3, 5)
     for line, gbit in zip(grid, rates, strict=False):
-        for axes, network in zip(line, NETWORKS, strict=False):
+        for axes, network in zip(line, exchanges.NETWORKS, strict=False):
             rows = [r for r in measured if r["gbit"] == gbit and r["model"] == network.model]
             _throughput(axes, rows, f"{network.model}, {gbit} Gbit/s (emulated)")
     for axes, gbit in zip(grid[2], rates, strict=False):
@@ -76,50 +61,57 @@ def draw(report: Report, figure: Any) -> None:
     geryon_order.draw(grid[2][4], [row for row in report.rows if row["kind"] == geryon_order.ORDER])
 
 
-def _throughput(axes: Any, rows: _Rows, title: str) -> None:
-    alone = [row["images_per_s"] for row in rows if row["way"] == ALONE]
+def _throughput(axes: Any, rows: plots.Rows, title: str) -> None:
+    alone = [row["images_per_s"] for row in rows if row["way"] == exchanges.ALONE]
     most = max((row["workers"] for row in rows), default=1)
     if alone:
         axes.plot([1, most], [alone[0], most * alone[0]], "k--", linewidth=0.8, label="linear")
-    for way in FIVE_WAYS:
-        points = sorted((r["workers"], r["images_per_s"]) for r in rows if r["way"] == way)
+    for method in exchanges.FIVE_METHODS:
+        points = sorted((r["workers"], r["images_per_s"]) for r in rows if r["way"] == method)
         if points and alone:
-            axes.plot(*zip((1, alone[0]), *points, strict=True), marker="o", label=way)
+            axes.plot(*zip((1, alone[0]), *points, strict=True), marker="o", label=method)
     axes.set(xlabel="workers", ylabel="images per second", title=title)
     if rows:
         axes.legend(fontsize="x-small")
 
 
-def _efficiency(axes: Any, rows: _Rows, gbit: int) -> None:
+def _efficiency(axes: Any, rows: plots.Rows, gbit: int) -> None:
     workers = max(row["workers"] for row in rows)
-    bars = {(r["way"], r["model"]): r["efficiency"] for r in rows if r["workers"] == workers}
-    models = list(dict.fromkeys(model for _, model in bars))
-    ways = [way for way in FIVE_WAYS if (way, models[0]) in bars]
-    width = 0.8 / len(ways)
-    for number, way in enumerate(ways):
-        places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(models))]
-        axes.bar(places, [bars[way, model] for model in models], width, label=way)
-    axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
-    axes.set_xticks(range(len(models)), models)
+    found = [row for row in rows if row["workers"] == workers]
+    efficiencies = {
+        method: {row["model"]: row["efficiency"] for row in plots.of_method(found, method)}
+        for method in exchanges.FIVE_METHODS
+    }
+    models = list(dict.fromkeys(row["model"] for row in found))
+    plots.bars(axes, models, {method: of for method, of in efficiencies.items() if of})
+    plots.mark(axes, 1.0)
     axes.set(ylabel="scaling efficiency", title=f"{workers} workers, {gbit} Gbit/s (emulated)")
 
 
-def _slicing(axes: Any, rows: _Rows) -> None:
-    arms = [Arm(VANILLA), Arm(PARTITION), *(Arm(SLICING, k) for k in SLICES_K)]
+def _slicing(axes: Any, rows: plots.Rows) -> None:
+    methods = [
+        Method(exchanges.VANILLA),
+        Method(exchanges.PARTITION),
+        *(Method(exchanges.SLICING, k) for k in exchanges.SLICES_K),
+    ]
     rates = {row["way"]: row["images_per_s"] for row in rows if row["workers"] == 2}
-    names = [arm.name for arm in arms if arm.name in rates]
+    names = [method.name for method in methods if method.name in rates]
     axes.barh(names, [rates[name] for name in names])
     axes.invert_yaxis()
     axes.set(xlabel="images per second", title=f"{_FEATURED}, 2 workers")
 
 
-def _end_host(axes: Any, rows: _Rows) -> None:
+def _end_host(axes: Any, rows: plots.Rows) -> None:
     most = max((row["workers"] for row in rows), default=1)
     rates = {row["way"]: row["images_per_s"] for row in rows if row["workers"] == most}
-    for way in (END_HOST, GERYON):
-        points = [(f"{k}K", rates[Arm(way, k).name]) for k in SLICES_K if Arm(way, k).name in rates]
+    for method in (exchanges.END_HOST, exchanges.GERYON):
+        points = [
+            (f"{k}K", rates[Method(method, k).name])
+            for k in exchanges.SLICES_K
+            if Method(method, k).name in rates
+        ]
         if points:
-            axes.plot(*zip(*points, strict=True), marker="o", label=way)
+            axes.plot(*zip(*points, strict=True), marker="o", label=method)
     axes.set(xlabel="slicing threshold", ylabel="images per second")
     axes.set_title(f"{_FEATURED}, {most} workers (emulated)")
     if axes.lines:
@@ -128,7 +120,7 @@ def _end_host(axes: Any, rows: _Rows) -> None:
         axes.legend(fontsize="small")
 
 
-def _potential(axes: Any, rows: _Rows) -> None:
+def _potential(axes: Any, rows: plots.Rows) -> None:
     for accelerator in dict.fromkeys(row["accelerator"] for row in rows):
         points = [
             (row["gbit"], row["potential_speedup"])
@@ -141,7 +133,7 @@ def _potential(axes: Any, rows: _Rows) -> None:
     axes.legend(fontsize="small")
 
 
-def _lookups(axes: Any, rows: _Rows) -> None:
+def _lookups(axes: Any, rows: plots.Rows) -> None:
     for row in rows:
         times = sorted(row["milliseconds"])
         shares = [(number + 1) / len(times) for number in range(len(times))]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import Any
 
-import trepak
 import trepak.keras as hvd  # before TensorFlow: it keeps start-up noise off the terminal
 
 # isort: split
@@ -19,15 +16,16 @@ from trepak.horovod_ext.parameter_server import ServerOptions
 from trepak.horovod_ext.variables import make_known
 from trepak.ops import gradient_exchange
 from trepak.ops.variable_table import place_variable, set_thresholds
-from trepak.scripts.bench.geryon_arms import END_HOST, GERYON
+from trepak.scripts.bench import rank
+from trepak.scripts.bench.exchanges import END_HOST, GERYON
+from trepak.scripts.bench.geryon_order import WORKER
 
-WORKER = 2  # the rank that waits; the others run a server each
 _SLICE = 16 * 1024  # elements: a message that has begun to travel is not overtaken
 
 
-def options_of(way: str) -> ServerOptions:
+def options_of(method: str) -> ServerOptions:
     """Returns whole variables on one server each, the less urgent one on rank 0's."""
-    end_host = way == END_HOST
+    end_host = method == END_HOST
     return ServerOptions(
         servers=(0, 1),
         split=False,
@@ -68,8 +66,8 @@ class Parameters:
         return time.monotonic()
 
 
-def measure(way: str, elements: int, rounds: int, settle_seconds: float) -> list[list[float]]:
-    """Measures one way; a collective call.
+def waits_of(method: str, elements: int, rounds: int, settle: float) -> list[list[float]]:
+    """Measures one method; a collective call.
 
     The worker pushes first, so that both sums are complete when the servers' ranks have pushed;
     both servers answer at the same time.
@@ -77,14 +75,14 @@ def measure(way: str, elements: int, rounds: int, settle_seconds: float) -> list
     Returns:
         By round, the seconds until the less urgent and the urgent one had come to this rank.
     """
-    parameter_server.start(options_of(way))
+    parameter_server.start(options_of(method))
     set_thresholds(None)
     parameters = Parameters(elements)
     outcomes = []
     for _ in range(rounds):
         if hvd.rank() == WORKER:
             parameters.push()
-            time.sleep(settle_seconds)
+            time.sleep(settle)  # seconds that a push takes
         hvd.barrier()
         began = time.monotonic()
         if hvd.rank() != WORKER:
@@ -94,24 +92,10 @@ def measure(way: str, elements: int, rounds: int, settle_seconds: float) -> list
     return outcomes
 
 
-def main() -> None:
-    """Measures both ways with the other ranks; rank 0 writes what the worker saw."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--elements", type=int, required=True, help="of each parameter")
-    parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--settle", type=float, required=True, help="seconds that a push takes")
-    options = parser.parse_args()
-    hvd.init()
-    seen = {
-        way: measure(way, options.elements, options.rounds, options.settle)
-        for way in (END_HOST, GERYON)
-    }
-    everybodys = trepak.allgather_object(seen)
-    if hvd.rank() == 0:
-        options.output.write_text(json.dumps(everybodys[WORKER]))
-    hvd.shutdown()
+def measure(spec: dict[str, Any]) -> dict[str, Any]:
+    """Returns what this rank saw by each method; see `waits_of`, whose arguments are the spec."""
+    return {method: waits_of(method, **spec) for method in (END_HOST, GERYON)}
 
 
 if __name__ == "__main__":
-    main()
+    rank.main(measure)

@@ -2,116 +2,118 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from trepak.scripts.bench import exchanges, geryon_order
 from trepak.scripts.bench import geryon_equations as equations
-from trepak.scripts.bench import geryon_order
+from trepak.scripts.bench.exchanges import Job, Method
 from trepak.scripts.bench.geryon_alternatives import OVER_FLOWS, PARTITIONED, PLAIN
-from trepak.scripts.bench.geryon_arms import (
-    ALONE,
-    ALTERNATIVES,
-    END_HOST,
-    GERYON,
-    MOST_STOLEN,
-    RING,
-    SLICING,
-    SUMS,
-    THRESHOLD_K,
-    VANILLA,
-    Arm,
-    Cell,
-)
 from trepak.scripts.bench.geryon_figures import LOOKUPS, POTENTIAL, potential_rows
-from trepak.scripts.report import Claim, Report
+from trepak.scripts.idle_watch import MOST_STOLEN, undisturbed
+from trepak.scripts.report import Claims, Report
 
-Outcomes = Sequence[Sequence[Mapping[str, Any]]]  # by rank, by round: arm → what it measured
+Outcomes = Sequence[Sequence[Mapping[str, Any]]]  # by rank, by round: method → what it measured
 
 _TARGETS = {10: "geryon.efficiency", 40: "geryon.efficiency40"}
 # Slicing threshold in K; target and the paper's value of Geryon's throughput over the end host's.
 _TABLE_4 = (
-    (THRESHOLD_K, 0.0, 279.2 / 272.0),
+    (exchanges.THRESHOLD_K, 0.0, 279.2 / 272.0),
     (512, 0.0, 276.0 / 268.0),
     (256, 1.02, 272.8 / 216.8),
 )
 _DRAWS = 50  # random orders of pulls, whose mean predicts
 
 
-def step_seconds(cell: Cell, outcomes: Outcomes, arm: Arm) -> tuple[list[float], int]:
-    """Returns an arm's mean seconds per step in each round that nobody disturbed; else in all.
+def rounds_of(outcomes: Outcomes, method: Method) -> list[list[Mapping[str, Any]]]:
+    """Returns by round what each rank measured of a method that had a part in it."""
+    rounds = zip(*outcomes, strict=True)
+    return [[one[method.name] for one in ranks if one[method.name]] for ranks in rounds]
+
+
+def quiet_rounds(outcomes: Outcomes, method: Method) -> list[list[Mapping[str, Any]]]:
+    """Returns the rounds in which nobody disturbed rank 0; all, if there are none."""
+    return undisturbed(rounds_of(outcomes, method), lambda ranks: ranks[0]["stolen"])
+
+
+def median_of(outcomes: Outcomes, method: Method, figure: str) -> float:
+    """Returns the median of a figure over all ranks and rounds."""
+    return statistics.median(part[figure] for part in _parts(outcomes, method))
+
+
+def step_seconds(outcomes: Outcomes, method: Method) -> list[float]:
+    """Returns a method's mean seconds per step in each quiet round; see `quiet_rounds`.
 
     A step of bulk synchronous training is over when all ranks have taken it.
-
-    Returns:
-        The seconds, and in how many rounds nobody disturbed it.
     """
-    rounds = []
-    for number in range(cell.rounds):
-        parts = [rank[number][arm.name] for rank in outcomes if rank[number][arm.name]]
-        seconds = max(statistics.mean(part["times"]) for part in parts)
-        rounds.append((seconds, parts[0]["stolen"] <= MOST_STOLEN))
-    quiet = [seconds for seconds, is_quiet in rounds if is_quiet]
-    return quiet or [seconds for seconds, _ in rounds], len(quiet)
+    return [
+        max(statistics.mean(part["times"]) for part in ranks)
+        for ranks in quiet_rounds(outcomes, method)
+    ]
 
 
-def _parts(outcomes: Outcomes, arm: Arm) -> Iterator[Mapping[str, Any]]:
-    """Yields what every rank measured of an arm in each round."""
-    for rank in outcomes:
-        for measured in rank:
-            if measured[arm.name]:
-                yield measured[arm.name]
+def _parts(outcomes: Outcomes, method: Method) -> Iterator[Mapping[str, Any]]:
+    """Yields what every rank measured of a method in each round."""
+    return itertools.chain.from_iterable(rounds_of(outcomes, method))
 
 
-def rows_of(cell: Cell, outcomes: Outcomes) -> list[dict[str, Any]]:
-    """Returns a row for each arm of a job."""
-    network = cell.network
-    model = network.build(cell.shrink, cell.stretch)
-    layers = equations.layer_times(model, network.batch, cell.bits_per_second, cell.workers)
-    alone = statistics.median(step_seconds(cell, outcomes, Arm(ALONE))[0])
+def rows_of(job: Job, outcomes: Outcomes) -> list[dict[str, Any]]:
+    """Returns a row for each method of a job."""
+    network = job.network
+    model = network.build(job.shrink, job.stretch)
+    layers = equations.layer_times(model, network.batch, job.bits_per_second, job.workers)
+    alone = statistics.median(step_seconds(outcomes, Method(exchanges.ALONE)))
     limit = equations.limit_seconds(layers)
     rows = []
-    for arm in cell.arms:
-        seconds, quiet = step_seconds(cell, outcomes, arm)
+    for method in job.methods:
+        seconds = step_seconds(outcomes, method)
         step = statistics.median(seconds)
-        workers = 1 if arm.way == ALONE else cell.workers
+        workers = 1 if method.kind == exchanges.ALONE else job.workers
         rows.append(
             {
-                "kind": cell.title,
-                "purpose": cell.purpose,
+                "kind": job.title,
+                "purpose": job.purpose,
                 "model": network.model,
                 "workers": workers,
-                "gbit": cell.gbit,
-                "way": arm.name,
+                "gbit": job.gbit,
+                "way": method.name,
                 "step_s": step,
                 "lowest_s": min(seconds),
                 "highest_s": max(seconds),
-                "quiet_rounds": quiet,
-                "predicted_s": _predicted(arm, layers, cell.workers),
-                "limit_s": equations.compute_seconds(layers) if arm.way == ALONE else limit,
-                "images_per_s": workers * network.batch * cell.stretch / step,
+                "quiet_rounds": sum(
+                    ranks[0]["stolen"] <= MOST_STOLEN for ranks in rounds_of(outcomes, method)
+                ),
+                "predicted_s": _predicted(method, layers, job.workers),
+                "limit_s": equations.compute_seconds(layers)
+                if method.kind == exchanges.ALONE
+                else limit,
+                "images_per_s": workers * network.batch * job.stretch / step,
                 "efficiency": alone / step,
-                "high_share": _high_share(outcomes, arm),
-                "server_gbit_per_core": _served(outcomes, arm),
-                "lookup_ms_p95": _percentile95(_lookups(outcomes, arm)),
-                "cpu_idle": statistics.median(p["idle"] for p in _parts(outcomes, arm)),
-                "cpu_stolen": statistics.median(p["stolen"] for p in _parts(outcomes, arm)),
+                "high_share": _high_share(outcomes, method),
+                "server_gbit_per_core": _served(outcomes, method),
+                "lookup_ms_p95": _percentile95(_lookups(outcomes, method)),
+                "cpu_idle": median_of(outcomes, method, "idle"),
+                "cpu_stolen": median_of(outcomes, method, "stolen"),
             }
         )
     return rows
 
 
-def _predicted(arm: Arm, layers: Sequence[equations.LayerTimes], workers: int) -> float | None:
+def _predicted(
+    method: Method, layers: Sequence[equations.LayerTimes], workers: int
+) -> float | None:
     """Returns the time of an iteration by the paper's equations; None where they don't apply."""
-    if arm.way == ALONE:
+    if method.kind == exchanges.ALONE:
         return equations.compute_seconds(layers)
-    if arm.way == END_HOST:
+    if method.kind == exchanges.END_HOST:
         return equations.iteration_seconds(layers, equations.in_order(layers))
-    if arm.pulls_last:
+    if method.pulls_last:
         generator = random.Random(0)
-        servers = workers if arm.way == VANILLA else 1
+        servers = workers if method.kind == exchanges.VANILLA else 1
         return statistics.mean(
             equations.iteration_seconds(layers, equations.at_random(layers, generator), servers)
             for _ in range(_DRAWS)
@@ -119,36 +121,35 @@ def _predicted(arm: Arm, layers: Sequence[equations.LayerTimes], workers: int) -
     return None
 
 
-def _high_share(outcomes: Outcomes, arm: Arm) -> float | None:
+def _high_share(outcomes: Outcomes, method: Method) -> float | None:
     """Returns the share of the bytes that had high priority; None where all had the same."""
-    sent = [part["bytes"] for part in _parts(outcomes, arm) if len(part.get("bytes", ())) > 1]
+    sent = [part["bytes"] for part in _parts(outcomes, method) if len(part.get("bytes", ())) > 1]
     total = sum(map(sum, sent))
     return sum(counted[0] for counted in sent) / total if total else None
 
 
-def _lookups(outcomes: Outcomes, arm: Arm) -> list[float]:
+def _lookups(outcomes: Outcomes, method: Method) -> list[float]:
     """Returns how many ms each iteration of each rank took to choose priorities.
 
     A thread that others keep from running takes longer: rounds that nobody disturbed, if any.
     """
-    parts = list(_parts(outcomes, arm))
-    quiet = [part for part in parts if part["stolen"] <= MOST_STOLEN]
-    return [ms for part in quiet or parts for ms in part.get("lookup_ms", ())]
+    quiet = undisturbed(_parts(outcomes, method), lambda part: part["stolen"])
+    return [ms for part in quiet for ms in part.get("lookup_ms", ())]
 
 
 def _percentile95(values: Sequence[float]) -> float:
     return sorted(values)[math.ceil(0.95 * len(values)) - 1] if values else 0.0
 
 
-def _served(outcomes: Outcomes, arm: Arm) -> float | None:
+def _served(outcomes: Outcomes, method: Method) -> float | None:
     """Returns the Gbit/s of gradients that one core sums, without what the network costs."""
-    parts = list(_parts(outcomes, arm))
+    parts = list(_parts(outcomes, method))
     seconds = sum(part.get("serving_s", 0.0) for part in parts)
     return 8e-9 * sum(part["served_bytes"] for part in parts) / seconds if seconds else None
 
 
 def summarize(
-    measured: Sequence[tuple[Cell, Outcomes]],
+    measured: Sequence[tuple[Job, Outcomes]],
     others: Sequence[Mapping[str, Any]],
     order: Sequence[Mapping[str, Any]],
     environment: Mapping[str, Any],
@@ -161,89 +162,71 @@ def summarize(
         order: rows of Figure 5; see `geryon_order`.
         environment: see `Surroundings`.
     """
-    tables = [(cell, rows_of(cell, outcomes)) for cell, outcomes in measured]
+    tables = [(job, rows_of(job, outcomes)) for job, outcomes in measured]
     rows = [row for _, table in tables for row in table]
-    figures = [
-        {"kind": LOOKUPS, "way": arm.name, "milliseconds": _lookups(outcomes, arm)}
-        for cell, outcomes in measured
-        for arm in cell.arms
-        if arm.way == GERYON and cell.has_all_thresholds
-    ]
-    most = max(cell.workers for cell, _ in tables)
-    lookups = [
-        ms
-        for cell, outcomes in measured
-        for arm in cell.arms
-        if arm.way == GERYON
-        for ms in _lookups(outcomes, arm)
-    ]
-    claims = geryon_order.claim_of(order)
+    lookups, figures = [], []
+    for job, outcomes in measured:
+        for method in job.methods:
+            if method.kind == exchanges.GERYON:
+                lookups += (found := _lookups(outcomes, method))
+                if job.has_all_thresholds:
+                    figures.append({"kind": LOOKUPS, "way": method.name, "milliseconds": found})
+    most = max(job.workers for job, _ in tables)
+    claims = Claims()
+    speedup = geryon_order.speedup_of(order)
+    claims.add("geryon.urgent_speedup_vs_end_host", speedup, 1.5, paper=2.0)
     fractions = []
-    for cell, table in tables:
-        if cell.purpose == ALTERNATIVES:
-            claims |= _claims_over(others, {row["way"]: row["step_s"] for row in table})
-        elif cell.purpose == SUMS:
-            served = min(row["server_gbit_per_core"] for row in table if row["way"] != ALONE)
-            claims["server.gbit_per_core"] = Claim(served, "Gbit/s", 10.0, "higher")
-        elif cell.workers == most:
-            claims |= _claims_of(cell, table)
-            if cell.gbit == min(_TARGETS):
-                geryon = next(row for row in table if row["way"] == GERYON)
+    for job, table in tables:
+        steps = {row["way"]: row["step_s"] for row in table}
+        if job.purpose == exchanges.ALTERNATIVES:
+            _claim_over(claims, others, steps)
+        elif job.purpose == exchanges.SUMS:
+            served = min(
+                row["server_gbit_per_core"] for row in table if row["way"] != exchanges.ALONE
+            )
+            claims.add("server.gbit_per_core", served, 10.0, unit="Gbit/s", emulated=False)
+        elif job.workers == most:
+            _claim_of(claims, job, steps)
+            if job.gbit == min(_TARGETS):
+                geryon = next(row for row in table if row["way"] == exchanges.GERYON)
                 fractions.append(geryon["limit_s"] / geryon["step_s"])
-    claims["geryon.fraction_of_limit"] = Claim(min(fractions), "", 0.95, "higher", None, True)
-    claims["geryon.schedule_ms"] = Claim(
-        _percentile95(lookups), "ms", 1.0, "lower", 1.0, emulated=True
-    )
+    claims.add("geryon.fraction_of_limit", min(fractions), 0.95, unit="")
+    claims.add("geryon.schedule_ms", _percentile95(lookups), 1.0, "lower", "ms", paper=1.0)
     idle = min(row["cpu_idle"] for row in [*rows, *others, *order])
-    figures += potential_rows()
     return Report(
         "geryon",
         claims,
-        [*rows, *others, *order, *figures],
+        [*rows, *others, *order, *figures, *potential_rows()],
         environment,
         unprinted=[LOOKUPS, POTENTIAL],
         idle_share=idle,
     )
 
 
-def _claims_over(
-    others: Sequence[Mapping[str, Any]], steps: Mapping[str, float]
-) -> dict[str, Claim]:
-    """Returns the claims over what users have without trepak; `steps` by way, in seconds."""
+def _claim_over(
+    claims: Claims, others: Sequence[Mapping[str, Any]], steps: Mapping[str, float]
+) -> None:
+    """Claims over what users have without trepak; `steps` by method, in seconds."""
     theirs = {row["way"]: row["step_s"] for row in others}
-    ratios = {
-        "geryon.speedup_vs_tf_parameter_server": (theirs[PLAIN] / steps[GERYON], 2.0),
-        "geryon.tf_protocol_speedup": (theirs[PARTITIONED] / theirs[OVER_FLOWS], 0.0),
-        "geryon.speedup_vs_horovod_ring": (steps[RING] / steps[GERYON], 0.0),
-    }
-    return {
-        name: Claim(value, "x", target, "higher", emulated=True)
-        for name, (value, target) in ratios.items()
-    }
+    ours, ring = steps[exchanges.GERYON], steps[exchanges.RING]
+    claims.add("geryon.speedup_vs_tf_parameter_server", theirs[PLAIN] / ours, 2.0)
+    claims.add("geryon.tf_protocol_speedup", theirs[PARTITIONED] / theirs[OVER_FLOWS], 0.0)
+    claims.add("geryon.speedup_vs_horovod_ring", ring / ours, 0.0)
 
 
-def _claims_of(cell: Cell, table: Sequence[Mapping[str, Any]]) -> dict[str, Claim]:
-    """Returns the claims that a network's job with the most workers stands for."""
-    name, gbit = cell.network.model, cell.gbit
-    steps = {row["way"]: row["step_s"] for row in table}
-    geryon = steps[GERYON]
-    paper = cell.network.efficiency[gbit]
-    claims = {
-        f"{_TARGETS[gbit]}.{name}": Claim(
-            steps[ALONE] / geryon, "", paper[-1], "higher", paper[-1], emulated=True
-        )
-    }
+def _claim_of(claims: Claims, job: Job, steps: Mapping[str, float]) -> None:
+    """Claims what a network's job with the most workers stands for; `steps` as above."""
+    name, gbit = job.network.model, job.gbit
+    geryon, paper = steps[exchanges.GERYON], job.network.efficiency[gbit][-1]
+    efficiency = steps[exchanges.ALONE] / geryon
+    claims.add(f"{_TARGETS[gbit]}.{name}", efficiency, paper, unit="", paper=paper)
     if gbit == 10 and name == "yolo":
-        claims["geryon.speedup_vs_vanilla.yolo"] = Claim(
-            steps[VANILLA] / geryon, "x", 4.0, "higher", 4.37, emulated=True
-        )
-        claims["geryon.speedup_vs_partition_slicing"] = Claim(
-            steps[SLICING] / geryon, "x", 1.2, "higher", 1.2, emulated=True
-        )
+        vanilla, slicing = steps[exchanges.VANILLA] / geryon, steps[exchanges.SLICING] / geryon
+        claims.add("geryon.speedup_vs_vanilla.yolo", vanilla, 4.0, paper=4.37)
+        claims.add("geryon.speedup_vs_partition_slicing", slicing, 1.2, paper=1.2)
     for slice_k, target, reported in _TABLE_4:
-        ours, theirs = Arm(GERYON, slice_k).name, Arm(END_HOST, slice_k).name
-        if gbit == 10 and name == "vgg19" and ours in steps and theirs in steps:
-            claims[f"geryon.speedup_vs_end_host.{slice_k}K"] = Claim(
-                steps[theirs] / steps[ours], "x", target, "higher", reported, emulated=True
-            )
-    return claims
+        ours = steps.get(Method(exchanges.GERYON, slice_k).name)
+        theirs = steps.get(Method(exchanges.END_HOST, slice_k).name)
+        if gbit == 10 and name == "vgg19" and ours and theirs:
+            end_host = f"geryon.speedup_vs_end_host.{slice_k}K"
+            claims.add(end_host, theirs / ours, target, paper=reported)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 
 from trepak.scripts.bench.uneven.cases import STEP_MS, Case, RankTimes
-from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
-ALL_WAYS = (HOROVOD, RNA, EAGER, ADPSGD)
+ALL_METHODS = (HOROVOD, RNA, EAGER, ADPSGD)
 
 SCALING = "transformer"  # the case that is run with fewer ranks too (Figure 5.6)
 _EVEN, _SLOW = RankTimes(100, 0, 500), RankTimes(100, 500, 1000)
@@ -21,17 +21,17 @@ def cases(size: int) -> list[Case]:
     """Returns all cases for so many ranks."""
     even, video = [_EVEN] * size, [RankTimes(videos=STEP_MS)] * size
     return [
-        Case("resnet", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_WAYS),
-        _mixed(Case("mixed", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_WAYS)),
-        Case("lstm", "videos", video, 100, 33_637, 0.04, 1, 1.6, ALL_WAYS),
+        Case("resnet", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_METHODS),
+        _mixed(Case("mixed", "residual", even, 100, 65_956, 0.02, 2, 0.4, ALL_METHODS)),
+        Case("lstm", "videos", video, 100, 33_637, 0.04, 1, 1.6, ALL_METHODS),
         _sentences(size, 0.5),
         dataclasses.replace(
             _sentences(size, 0.5),
             name="transformer uneven",  # in the thesis' heterogeneous cluster
             ranks=[RankTimes(low=_EVEN.low, high=_EVEN.high, sentences=True)] * size,
         ),
-        Case("vgg", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_WAYS),
-        _mixed(Case("vgg mixed", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_WAYS, seeds=1)),
+        Case("vgg", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_METHODS),
+        _mixed(Case("vgg mixed", "dense", even, 200, 105_092, 0.02, 2, 1.2, ALL_METHODS, seeds=1)),
         *_to_the_end(size),
         Case(
             "even",
@@ -56,7 +56,7 @@ def _mixed(case: Case, even: RankTimes = _EVEN, slow: RankTimes = _SLOW) -> Case
     return dataclasses.replace(
         case,
         ranks=[even] * half + [slow] * (size - half),
-        ways=(*case.ways, GROUPED),
+        methods=(*case.methods, GROUPED),
         groups=[[*range(half)], [*range(half, size)]],
     )
 
@@ -66,14 +66,16 @@ def _sentences(size: int, target: float | None = None) -> Case:
     name = SCALING if target is not None else f"{SCALING} on {size}"
     ring = 150 * ((size - 1) / size) / (7 / 8)
     ranks = [RankTimes(sentences=True)] * size
-    case = Case(name, "sentences", ranks, ring, 21_636, 0.02, 1, target, ALL_WAYS)
+    case = Case(name, "sentences", ranks, ring, 21_636, 0.02, 1, target, ALL_METHODS)
     return case if target is not None else dataclasses.replace(case, epochs=1, seeds=1)
 
 
 def _to_the_end(size: int) -> list[Case]:
     """Returns the cases of accuracies, at half the time per step; an epoch is a pass of 8 ranks."""
     even, slow = RankTimes(50, 0, 250), RankTimes(50, 250, 500)
-    case = Case("accuracy", "noisy", [even] * size, 50, 65_956, 0.1, 32, None, ALL_WAYS, epochs=200)
+    case = Case(
+        "accuracy", "noisy", [even] * size, 50, 65_956, 0.1, 32, None, ALL_METHODS, epochs=200
+    )
     resnet = dataclasses.replace(case, epoch_steps=16, to_the_end=True)
     vgg = dataclasses.replace(
         resnet,
@@ -95,7 +97,7 @@ def _to_the_end(size: int) -> list[Case]:
     )
     mixed = [
         dataclasses.replace(
-            _mixed(one, even, slow), name=name, ways=(HOROVOD, GROUPED, EAGER, ADPSGD), seeds=1
+            _mixed(one, even, slow), name=name, methods=(HOROVOD, GROUPED, EAGER, ADPSGD), seeds=1
         )
         for one, name in ((resnet, "accuracy mixed"), (vgg, "accuracy vgg mixed"))
     ]

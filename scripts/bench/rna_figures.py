@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trepak.scripts.bench import rna_probes
+from trepak.scripts.bench import plots, rna_probes
 from trepak.scripts.bench.rna_cases import SCALING
-from trepak.scripts.bench.rna_report import CURVES, GAINS, TRAININGS
-from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.bench.rna_report import CURVES, GAINS
+from trepak.scripts.bench.uneven.comparison import TRAININGS
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.report import Report
 
-_WAYS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
-_COLOURS = dict(zip(_WAYS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
+_METHODS = (HOROVOD, EAGER, ADPSGD, RNA, GROUPED)
+_COLOURS = dict(zip(_METHODS, ("C7", "C1", "C2", "C0", "C3"), strict=True))
 _ROUNDS = 100
 _COLUMNS = 4
-
-_Rows = Sequence[Mapping[str, Any]]
 
 
 def draw(report: Report, figure: Any) -> None:
@@ -43,20 +41,20 @@ def draw(report: Report, figure: Any) -> None:
     _probes(grid[-1][3])
 
 
-def _losses(axes: Any, rows: _Rows, title: str) -> None:
-    for way in _WAYS:
-        for number, row in enumerate(row for row in rows if row["way"] == way):
+def _losses(axes: Any, rows: plots.Rows, title: str) -> None:
+    for method in _METHODS:
+        for number, row in enumerate(plots.of_method(rows, method)):
             seconds, losses, _ = zip(*row["curve"], strict=True)  # no line where a loss is None
-            label = None if number else way
-            axes.plot(seconds, losses, color=_COLOURS[way], linewidth=0.8, label=label)
+            label = None if number else method
+            axes.plot(seconds, losses, color=_COLOURS[method], linewidth=0.8, label=label)
     if rows[0]["target"]:
-        axes.axhline(rows[0]["target"], color="black", linewidth=0.8, linestyle="--")
+        plots.mark(axes, rows[0]["target"])
     axes.set_yscale("log")
     axes.set(xlabel="seconds", ylabel="held-out loss", title=title)
     axes.legend(fontsize="x-small")
 
 
-def _training_accuracies(axes: Any, rows: _Rows) -> None:
+def _training_accuracies(axes: Any, rows: plots.Rows) -> None:
     for row in rows:
         if len(row["training_accuracies"]) == len(row["curve"]):  # of some, the last one is kept
             seconds = [point[0] for point in row["curve"]]
@@ -65,37 +63,33 @@ def _training_accuracies(axes: Any, rows: _Rows) -> None:
     axes.set(ylabel="training accuracy (dotted)", ylim=(0, 1.02))
 
 
-def _bars(axes: Any, gains: _Rows, figure: str, marks: str, title: str) -> None:
+def _bars(axes: Any, gains: plots.Rows, figure: str, marks: str, title: str) -> None:
     names = list(dict.fromkeys(row["case"] for row in gains))
-    ways = [way for way in _WAYS if any(row["way"] == way for row in gains)]
-    width = 0.8 / max(1, len(ways))
-    for number, way in enumerate(ways):
-        of = {row["case"]: row[figure] or 0.0 for row in gains if row["way"] == way}
-        places = [i + (number - (len(ways) - 1) / 2) * width for i in range(len(names))]
-        values = [of.get(name, 0.0) for name in names]
-        axes.bar(places, values, width, color=_COLOURS[way], label=way)
-        thesis = {row["case"]: row[marks] for row in gains if row["way"] == way}
+    of = {method: plots.of_method(gains, method) for method in _METHODS}
+    heights = {
+        method: {row["case"]: row[figure] for row in rows} for method, rows in of.items() if rows
+    }
+    ticks: dict[str, Any] = {"fontsize": "x-small", "rotation": 30, "ha": "right"}
+    for method, places in plots.bars(axes, names, heights, _COLOURS, **ticks).items():
+        thesis = {row["case"]: row[marks] for row in of[method]}
         known = [(place, thesis.get(name)) for place, name in zip(places, names, strict=True)]
         marked = [(place, gain) for place, gain in known if gain]
         if marked:
             axes.plot(*zip(*marked, strict=True), "kx", markersize=4, zorder=3)
-    bounds = {row["case"]: row["bound"] for row in gains}
-    for place, name in enumerate(names):
-        axes.hlines(bounds[name], place - 0.45, place + 0.45, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(names)), names, fontsize="x-small", rotation=30, ha="right")
+    plots.bounds(axes, names, gains)
     axes.set(ylabel="gain over Horovod (line: bound, x: thesis)", title=title)
 
 
-def _throughput(axes: Any, rows: _Rows) -> None:
+def _throughput(axes: Any, rows: plots.Rows) -> None:
     scaled = [row for row in rows if row["case"].split(" on ")[0] == SCALING]
-    for way in _WAYS:
-        of = [row for row in scaled if row["way"] == way]
+    for method in _METHODS:
+        of = plots.of_method(scaled, method)
         by_size: dict[int, list[float]] = {size: [] for size in sorted(row["ranks"] for row in of)}
         for row in of:
             by_size[row["ranks"]].append(row["gradients_per_s"])
         if by_size:
             rates = [statistics.median(found) for found in by_size.values()]
-            axes.plot(list(by_size), rates, "o-", color=_COLOURS[way], label=way)
+            axes.plot(list(by_size), rates, "o-", color=_COLOURS[method], label=method)
     axes.set(xlabel="ranks", ylabel="gradients per second", title=f"{SCALING} (Figure 5.6)")
     if scaled:
         axes.legend(fontsize="x-small")

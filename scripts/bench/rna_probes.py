@@ -34,13 +34,7 @@ def fresh_tasks(choices: int, rounds: int, seed: int, nodes: int = NODES) -> Tim
     rng = np.random.default_rng(seed)
     tasks = rng.uniform(SHORTEST_MS, LONGEST_MS, (rounds, nodes))
     probed = np.array([rng.choice(nodes, choices, replace=False) for _ in range(rounds)])
-    return _kept(np.take_along_axis(tasks, probed, axis=1).min(axis=1))
-
-
-def _kept(times: Times) -> Times:
-    """Returns times that nobody changes, as they are cached."""
-    times.flags.writeable = False
-    return times
+    return np.take_along_axis(tasks, probed, axis=1).min(axis=1)
 
 
 @functools.cache
@@ -68,7 +62,7 @@ def lasting_tasks(choices: int, rounds: int, seed: int, nodes: int = NODES) -> T
         responses[number] = now - began
         while (late := ends <= now).any():
             ends[late] += rng.uniform(SHORTEST_MS, LONGEST_MS, late.sum())
-    return _kept(responses[rounds:])
+    return responses[rounds:]
 
 
 LASTING = "tasks last across rounds"

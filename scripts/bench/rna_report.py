@@ -4,49 +4,54 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trepak.scripts.bench import rna_probes, rna_thesis
+from trepak.scripts.bench.uneven import comparison
 from trepak.scripts.bench.uneven.cases import Case
-from trepak.scripts.bench.uneven.curves import Curve, best_accuracy, seconds_to, seconds_until
+from trepak.scripts.bench.uneven.comparison import (
+    Measured,
+    Row,
+    best_accuracy,
+    compare,
+    methods_of,
+    seconds_to,
+    seconds_until,
+)
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.bench.uneven.trainings import Run
-from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
-from trepak.scripts.report import Claim, Report
+from trepak.scripts.report import Claims, Report
 
 _PROBES = 50_000  # simulated rounds
 
 # Kinds of rows.
-CASES = "cases"
 GAINS = "gain over Horovod, median of the seeds"
 ACCURACIES = "trained until early stopping ends it, median of the seeds (Tables 5.3, 5.4)"
-TRAININGS = "trainings"
 CURVES = "seconds, held-out loss and accuracy after each epoch"
-
-_COUNTED = ("rounds", "figures")  # of a rank, by figure
-
-Row = Mapping[str, Any]
 
 
 def row_of(case: Case, run: Run) -> dict[str, Any]:
     """Returns one training as a row."""
-    ranks = run["ranks"]
-    curve: Curve = ranks[0]["curve"]
-    seconds = curve[-1][0]
-    rounds = ranks[0]["rounds"]
+    row = comparison.training_of(case, run)
+    ranks, curve, rounds = run["ranks"], run["ranks"][0]["curve"], run["ranks"][0]["rounds"]
+    seconds, steps = row["seconds"], row["steps"]
 
     def of_all(figure: str) -> float:
-        return sum(
-            rank.get(figure, 0) + sum(rank.get(kind, {}).get(figure, 0) for kind in _COUNTED)
-            for rank in ranks
-        )
+        counted = [{**rank, **rank.get("rounds", {}), **rank.get("figures", {})} for rank in ranks]
+        return sum(one.get(figure, 0) for one in counted)
 
-    steps, contributed, available = of_all("steps"), of_all("contributed"), seconds * len(ranks)
-    return {
-        "kind": TRAININGS,
-        "case": case.name,
-        "way": run["way"],
-        "seed": run["seed"],
+    contributed, available = of_all("contributed"), seconds * len(ranks)
+    # Steps are busy for what they took, or what they were to take if that is less.
+    busy = min(of_all("computed_s"), of_all("drawn_s"))
+    shares = {
+        "computed_share": "computed_s",
+        "drawn_share": "drawn_s",
+        "begin_share": "began_s",
+        "drain_share": "drained_s",
+        "copy_share": "copied_s",
+    }
+    return row | {
         "ranks": len(ranks),
         "target": case.target,
         "seconds_to_loss": seconds_to(curve, case.target),
@@ -55,28 +60,16 @@ def row_of(case: Case, run: Run) -> dict[str, Any]:
         "training_accuracy": training_accuracies_of(run)[-1],
         "epochs": len(curve),
         "stopped_early": ranks[0]["stopped_early"],
-        "seconds": seconds,
-        "steps": steps,
         "steps_of_a_rank": steps / len(ranks),
         "gradients_per_s": (steps - of_all("dropped")) / seconds,
         "contributions_per_s": contributed / seconds,
-        # What steps took, or what they were to take if that is less.
-        "busy_share": min(of_all("computed_s"), of_all("drawn_s")) / available,
-        "computed_share": of_all("computed_s") / available,
-        "drawn_share": of_all("drawn_s") / available,
-        "begin_share": of_all("began_s") / available,
-        "drain_share": of_all("drained_s") / available,
+        "busy_share": busy / available,
+        **{share: of_all(figure) / available for share, figure in shares.items()},
         "step_ms": 1000 * available / steps,
-        "drawn_ms": 1000 * of_all("drawn_s") / steps,
-        "computed_ms": 1000 * of_all("computed_s") / steps,
         "rounds_per_s": rounds.get("rounds", 0) / seconds,
         "contributors": rounds.get("contributors", 0) / max(1, rounds.get("rounds", 0)),
         "staleness": of_all("staleness") / max(1, contributed),
         "dropped": of_all("dropped"),
-        "copy_share": of_all("copied_s") / available,
-        "own_ms": ranks[0]["own_ms"],
-        "cpu_idle": ranks[0]["idle"],
-        "cpu_stolen": ranks[0]["stolen"],
     }
 
 
@@ -88,30 +81,19 @@ def training_accuracies_of(run: Run) -> list[float]:
 
 def curve_of(case: Case, run: Run) -> dict[str, Any]:
     """Returns one training's curve as a row."""
-    return {
-        "kind": CURVES,
-        "case": case.name,
-        "way": run["way"],
-        "seed": run["seed"],
-        "target": case.target,
-        "accuracy": best_accuracy(run["ranks"][0]["curve"]),
-        "curve": [
-            (seconds, loss if math.isfinite(loss) else None, accuracy)
-            for seconds, loss, accuracy in run["ranks"][0]["curve"]
-        ],
-        "training_accuracies": training_accuracies_of(run),
-    }
+    return comparison.curve_of(
+        CURVES,
+        case,
+        run,
+        target=case.target,
+        accuracy=best_accuracy(run["ranks"][0]["curve"]),
+        training_accuracies=training_accuracies_of(run),
+    )
 
 
 def sooner(ours: Row, theirs: Row) -> float:
-    """Returns how many times as long the others take to the target.
-
-    Whoever has not reached it has gained nothing by it. Others who have not are taken to reach it
-    when their training ends, which is sooner than they would.
-    """
-    if ours["seconds_to_loss"] is None:
-        return 0.0
-    return float((theirs["seconds_to_loss"] or theirs["seconds"]) / ours["seconds_to_loss"])
+    """Returns how many times as long the others take to the loss; see `comparison.sooner`."""
+    return comparison.sooner(ours, theirs, "seconds_to_loss")
 
 
 def faster(ours: Row, theirs: Row) -> float:
@@ -149,43 +131,34 @@ def sooner_at_equal_accuracy(ours: Row, theirs: Row) -> float:
     return others / mine if mine > 0 else 0.0
 
 
-def compare(
-    rows: Sequence[Row], case: str, way: str, over: str, how: Callable[[Row, Row], float]
-) -> float | None:
-    """Returns the median over the seeds of what compares two ways; None if they were not run."""
-    of = {(row["way"], row["seed"]): row for row in rows if row["case"] == case}
-    seeds = [seed for name, seed in of if name == way and (over, seed) in of]
-    return statistics.median(how(of[way, s], of[over, s]) for s in seeds) if seeds else None
-
-
-def median(rows: Sequence[Row], case: str, way: str, figure: str) -> float:
-    """Returns the median of a figure over the seeds of a case that was run by that way."""
+def median(rows: Sequence[Row], case: str, method: str, figure: str) -> float:
+    """Returns the median of a figure over the seeds of a case that was run by that method."""
     return float(
-        statistics.median(r[figure] for r in rows if r["case"] == case and r["way"] == way)
+        statistics.median(r[figure] for r in rows if r["case"] == case and r["way"] == method)
     )
 
 
 def accuracies(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns a row for each way of the cases that early stopping ends."""
+    """Returns a row for each method of the cases that early stopping ends."""
     found = []
     for name in (case["case"] for case in of_cases if case["to_the_end"]):
-        for way in dict.fromkeys(row["way"] for row in rows if row["case"] == name):
+        for method in methods_of(rows, name):
             training, held_out, thousands = rna_thesis.ACCURACIES.get(
-                (name, way), (None, None, None)
+                (name, method), (None, None, None)
             )
             found.append(
                 {
                     "kind": ACCURACIES,
                     "case": name,
-                    "way": way,
-                    "seconds": median(rows, name, way, "seconds"),
-                    "steps_of_a_rank": median(rows, name, way, "steps_of_a_rank"),
+                    "way": method,
+                    "seconds": median(rows, name, method, "seconds"),
+                    "steps_of_a_rank": median(rows, name, method, "steps_of_a_rank"),
                     "thesis_iterations": None if thousands is None else 1000 * thousands,
-                    "training_accuracy": median(rows, name, way, "training_accuracy"),
+                    "training_accuracy": median(rows, name, method, "training_accuracy"),
                     "thesis_training": training,
-                    "accuracy": median(rows, name, way, "accuracy"),
+                    "accuracy": median(rows, name, method, "accuracy"),
                     "thesis_accuracy": held_out,
-                    "gap_in_points": compare(rows, name, way, HOROVOD, less_accurate),
+                    "gap_in_points": compare(rows, name, method, HOROVOD, less_accurate),
                 }
             )
     return found
@@ -194,27 +167,12 @@ def accuracies(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, A
 def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
     """Returns what a case is, and the bounds of its gains, as a row.
 
-    `measured_step_ms` is what Horovod's steps took; where that is more than they should take, the
-    bound with it is higher, and it is the one to claim against.
+    Where Horovod's steps took more than they should take, the bound with that is higher, and it is
+    the one to claim against.
     """
-    waited = [
-        1000 * row["seconds"] * len(case.ranks) / row["steps"]
-        for row in rows
-        if row["case"] == case.name and row["way"] == HOROVOD
-    ]
-    measured = statistics.median(waited) if waited else None
-    return {
-        "kind": CASES,
-        "case": case.name,
-        "task": case.task,
-        "target": case.target,
-        "rate": case.rate,
-        "batch": case.batch,
-        "parameters": case.parameters,
-        "exchange_ms": case.exchange_ms,
-        "link_mbit_per_s": case.bits_per_second() / 1e6,
-        "step_ms": case.step_ms(),
-        "measured_step_ms": measured,
+    row = comparison.case_of(case, rows, target=case.target)
+    measured = row["measured_step_ms"]
+    return row | {
         "to_the_end": case.to_the_end,
         "bound": case.bound(),
         "bound_without_exchange": case.bound(case.step_ms() - case.exchange_ms),
@@ -223,25 +181,27 @@ def row_of_case(case: Case, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def gains(of_cases: Sequence[Row], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Returns a row for each case and way: its gains over Horovod, and the most there could be."""
+    """Returns a row for each case and method: gains over Horovod, and the most there could be."""
     found = []
     for case in of_cases:
         name, bound = case["case"], max(case["bound"], case["bound_with_measured_step"] or 0.0)
-        for way in dict.fromkeys(row["way"] for row in rows if row["case"] == name):
-            to_loss = compare(rows, name, way, HOROVOD, sooner) if case["target"] else None
+        for method in methods_of(rows, name):
+            to_loss = compare(rows, name, method, HOROVOD, sooner) if case["target"] else None
             found.append(
                 {
                     "kind": GAINS,
                     "case": name,
-                    "way": way,
+                    "way": method,
                     "bound": bound,
                     "time_to_loss": to_loss,
                     "fraction_of_bound": None if to_loss is None else to_loss / bound,
-                    "gradients_per_s": compare(rows, name, way, HOROVOD, faster),
-                    "thesis": rna_thesis.GAINS.get((name, way)),
-                    "thesis_per_step": rna_thesis.GAINS_PER_STEP.get((name, way)),
-                    "copy_share": median(rows, name, way, "copy_share"),
-                    "thesis_copy_share": rna_thesis.COPY_SHARES.get(name) if way == RNA else None,
+                    "gradients_per_s": compare(rows, name, method, HOROVOD, faster),
+                    "thesis": rna_thesis.GAINS.get((name, method)),
+                    "thesis_per_step": rna_thesis.GAINS_PER_STEP.get((name, method)),
+                    "copy_share": median(rows, name, method, "copy_share"),
+                    "thesis_copy_share": rna_thesis.COPY_SHARES.get(name)
+                    if method == RNA
+                    else None,
                 }
             )
     return found
@@ -253,24 +213,16 @@ def claims_of(
     rows: Sequence[Row],
     curves: Sequence[Row],
     probes: Sequence[Row],
-) -> dict[str, Claim]:
+) -> Claims:
     """Returns what the bench claims of what was run."""
     of = {(row["case"], row["way"]): row for row in found}
-    claims: dict[str, Claim] = {}
+    claims = Claims()
 
-    def claim(
-        name: str,
-        value: float | None,
-        target: float | None,
-        better: Literal["higher", "lower"] = "higher",
-        unit: str = "x",
-    ) -> None:
-        if value is not None:
-            paper = rna_thesis.CLAIMS.get(name)
-            claims[name] = Claim(value, unit, target, better, paper, emulated=True)
+    def claim(name: str, value: float | None, target: float | None, **how: Any) -> None:
+        claims.add(name, value, target, paper=rna_thesis.CLAIMS.get(name), **how)
 
-    def gained(figure: str, case: str = "resnet", way: str = RNA) -> float | None:
-        value: float | None = of[case, way][figure] if (case, way) in of else None
+    def gained(figure: str, case: str = "resnet", method: str = RNA) -> float | None:
+        value: float | None = of[case, method][figure] if (case, method) in of else None
         return value
 
     def ours(figure: str) -> float | None:
@@ -293,26 +245,24 @@ def claims_of(
     mixed = gained("time_to_loss", "mixed", GROUPED)
     claim("rna_hierarchical.time_to_loss_mixed_vs_horovod", mixed, 1.8)
     gap = compare(rows, "accuracy", RNA, HOROVOD, less_accurate)
-    claim("rna.accuracy_gap", gap, 0.5, "lower", "points")
+    claim("rna.accuracy_gap", gap, 0.5, better="lower", unit="points")
     for network in ("vgg", "lstm"):
         gap = compare(rows, f"accuracy {network}", RNA, HOROVOD, less_accurate)
-        claim(f"rna.accuracy_gap.{network}", gap, None, "lower", "points")
+        claim(f"rna.accuracy_gap.{network}", gap, None, better="lower", unit="points")
     claim("rna.worker_utilisation", ours("busy_share"), 0.95, unit="share")
     exchange = {case["case"]: case["exchange_ms"] for case in of_cases}.get("even", 0.0)
     even = compare(rows, "even", RNA, HOROVOD, lambda a, b: over_even(a, b, exchange))
-    claim("rna.overhead_even", even, 1.05, "lower")
-    claim("rna.copy_share", ours("copy_share"), None, "lower", "share")
+    claim("rna.overhead_even", even, 1.05, better="lower")
+    claim("rna.copy_share", ours("copy_share"), None, better="lower", unit="share")
     lasting = next(row for row in probes if row["reading"] == rna_probes.LASTING)
     claim("rna.probe_speedup", lasting["speedup"], 1.5, unit="x, simulated")
     return claims
 
 
-def summarize(
-    measured: Sequence[tuple[Case, Sequence[Run]]], environment: Mapping[str, Any]
-) -> Report:
+def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
     """Returns the report."""
-    rows = [row_of(case, run) for case, runs in measured for run in runs]
-    curves = [curve_of(case, run) for case, runs in measured for run in runs]
+    rows = comparison.of_trainings(measured, row_of)
+    curves = comparison.of_trainings(measured, curve_of)
     of_cases = [row_of_case(case, rows) for case, _ in measured]
     found, probes = gains(of_cases, rows), rna_probes.rows(_PROBES)
     return Report(
@@ -320,6 +270,6 @@ def summarize(
         claims_of(of_cases, found, rows, curves, probes),
         [*of_cases, *found, *accuracies(of_cases, rows), *probes, *rows, *curves],
         environment,
-        unprinted=(TRAININGS, CURVES),
-        idle_share=min((row["cpu_idle"] for row in rows), default=None),
+        unprinted=(comparison.TRAININGS, CURVES),
+        idle_share=comparison.idle_share(rows),
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trepak.scripts.bench import rna_probes
-from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 
-# By case and way: gains over Horovod in time to the target loss (5.6.1, Figures 5.3 and 5.5).
+# By case and method: gains over Horovod in time to the target loss (5.6.1, Figures 5.3 and 5.5).
 GAINS = {
     ("resnet", RNA): 1.7,
     ("resnet", EAGER): 1.3,
@@ -30,7 +30,7 @@ GAINS_PER_STEP = {
     ("transformer uneven", EAGER): 1.3,
 }
 
-# By case and way: training accuracy (Table 5.3), held-out top-1 accuracy and thousands of
+# By case and method: training accuracy (Table 5.3), held-out top-1 accuracy and thousands of
 # iterations (Table 5.4; nothing for mixed ranks, where RNA has groups).
 ACCURACIES: dict[tuple[str, str], tuple[float, float | None, float | None]] = {
     ("accuracy", HOROVOD): (0.78, 0.762, 42.2),

@@ -1,18 +1,13 @@
 """TensorFlow's own ParameterServerStrategy on an emulated network: one process of it.
 
-    python -m trepak.scripts.bench.tf_parameter_server --spec FILE --task NUMBER
-    python -m trepak.scripts.bench.tf_parameter_server --spec FILE --output FILE
-
-The first is a worker and a parameter server, one of each on every host as in Geryon's paper; the
-second is the coordinator, which computes nothing. Workers don't wait for each other.
+With `--task` it is a worker and a parameter server, one of each on every host as in Geryon's paper;
+without, the coordinator, which computes nothing. Workers don't wait for each other.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import trepak  # before TensorFlow: it keeps TensorFlow's start-up noise off the terminal
@@ -20,8 +15,8 @@ import trepak  # before TensorFlow: it keeps TensorFlow's start-up noise off the
 # isort: split
 import tensorflow as tf
 
-from trepak.models import zoo
 from trepak.ops import emulated_compute
+from trepak.scripts.bench import rank
 from trepak.scripts.idle_watch import IdleWatch
 
 _BACKWARD = 2.0  # times the forward pass
@@ -83,17 +78,18 @@ def _pieces(variable: Any, count: int) -> list[Any]:
     return [value[..., a:b] for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
 
 
-def coordinate(spec: dict[str, Any]) -> dict[str, Any]:
+def coordinate(spec: dict[str, Any]) -> list[dict[str, float]]:
     """Trains; returns seconds per step of a worker, by round, and shares of the CPU."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster_of(spec), task_type="chief", task_id=0, rpc_layer=spec["protocol"]
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    model = zoo.build(spec["model"], emulate="k40", shrink=spec["shrink"], stretch=spec["stretch"])
+    job = spec["job"]
+    model = job.network.build(job.shrink, job.stretch)
     with strategy.scope():
         layers = [
-            Layer(layer, spec["batch"], spec["pieces"])
+            Layer(layer, job.network.batch, spec["pieces"])
             for layer in model.layers
             if hasattr(layer, "milliseconds")
         ]
@@ -119,11 +115,11 @@ def coordinate(spec: dict[str, Any]) -> dict[str, Any]:
 
     ends(_WARM_STEPS)
     rounds = []
-    for _ in range(spec["rounds"]):
+    for _ in range(job.rounds):
         idle = IdleWatch()
         seconds = step_seconds(ends(spec["steps"]), workers)
-        rounds.append({"step_s": seconds, "idle": idle.share(), "stolen": idle.stolen()})
-    return {"rounds": rounds}
+        rounds.append({"step_s": seconds, **idle.shares()})
+    return rounds
 
 
 def step_seconds(ends: Sequence[float], workers: int) -> float:
@@ -140,17 +136,12 @@ def step_seconds(ends: Sequence[float], workers: int) -> float:
 
 def main() -> None:
     """Runs one process of the cluster."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--spec", type=Path, required=True, help="what to measure, as JSON")
-    parser.add_argument("--task", type=int, help="number of this worker and server")
-    parser.add_argument("--output", type=Path, help="where the coordinator writes")
-    options = parser.parse_args()
-    spec = json.loads(options.spec.read_text())
+    options = rank.options()
     trepak.register_server_protocol()
     if options.task is not None:
-        serve(spec, options.task)
+        serve(options.spec, options.task)
     else:
-        options.output.write_text(json.dumps(coordinate(spec)))
+        options.output.write_text(json.dumps(coordinate(options.spec)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How accurate the cases of `trepak bench elastic_bsp` end by each way, with many seeds.
+"""How accurate the cases of `trepak bench elastic_bsp` end by each method, with many seeds.
 
-Single trainings differ by more than the ways do, and a job takes minutes for each. Here one process
-takes all ranks' steps, in the order in which they end when a job's scheduler is simulated, each
-with the parameters that its rank would have: the accuracies are real, no times are measured.
+Single trainings differ by more than the methods do, and a job takes minutes for each. Here one
+process takes all ranks' steps, in the order in which they end when a job's scheduler is simulated,
+each with the parameters that its rank would have: the accuracies are real, no times are measured.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from trepak.horovod_ext.elastic_bsp import StepOptions
 from trepak.horovod_ext.elastic_bsp_simulation import simulate
 from trepak.scripts.bench.elastic_bsp_cases import COMPARED, ELASTIC, cases
 from trepak.scripts.bench.uneven.cases import Case
-from trepak.scripts.bench.uneven.dealt import Hand, deal
+from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP
+from trepak.scripts.bench.uneven.schedules import Schedule, schedule_of
 from trepak.scripts.bench.uneven.tasks import task
-from trepak.scripts.bench.uneven.ways import ASP, HOROVOD, SSP
 from trepak.tf_plugins.data.dynamic_sharding import shuffled
 
 _MOMENTUM = 0.9
@@ -34,28 +34,28 @@ _DRAWS = 20_000
 _WANTED = 0.3  # points that ElasticBSP may be below the best of the others
 
 
-def options_of(way: str) -> StepOptions:
+def options_of(method: str) -> StepOptions:
     """Returns the rules by which ranks wait for each other: as trepak's defaults, or for all."""
-    if way in (ASP, SSP):
-        return StepOptions(way)
-    return StepOptions("elastic_bsp", lookahead=1 if way == HOROVOD else int(way.split()[1]))
+    if method in (ASP, SSP):
+        return StepOptions(method)
+    return StepOptions("elastic_bsp", lookahead=1 if method == HOROVOD else int(method.split()[1]))
 
 
-def epochs_of(case: Case, way: str, hands: Sequence[Hand]) -> Iterator[Any]:
+def epochs_of(case: Case, method: str, schedules: Sequence[Schedule]) -> Iterator[Any]:
     """Yields an epoch's steps: rank, begin and end of each, in the order of their ends; [steps, 3].
 
     All ranks begin an epoch together, when all have ended the one before. Steps that one has too
-    many, as they were under way when it was over, the next one has too few.
+    many, as they were under method when it was over, the next one has too few.
 
     Args:
         case: how many epochs, and their steps.
-        way: its name.
-        hands: what each rank is dealt.
+        method: its name.
+        schedules: of each rank.
     """
-    times = [(hand.times + case.exchange_ms) / 1000 for hand in hands]
-    steps = case.epoch_steps * len(hands)
+    times = [(schedule.times + case.exchange_ms) / 1000 for schedule in schedules]
+    steps = case.epoch_steps * len(schedules)
     epochs = [steps] * case.epochs
-    recorded = simulate(times, options_of(way), 2 * sum(epochs), epochs).recorded
+    recorded = simulate(times, options_of(method), 2 * sum(epochs), epochs).recorded
     first = 0
     for over in np.cumsum(epochs):
         # Who is at a step when an epoch is over, ends it.
@@ -100,16 +100,16 @@ class Cluster:
         self._final = self._task.more(case.final_samples)
         self._train = [tf.constant(part) for part in self._task.train]
 
-    def accuracy(self, way: str, seed: int) -> float:
+    def accuracy(self, method: str, seed: int) -> float:
         """Trains from new weights; returns the held-out accuracy of what the servers have then."""
         keras.utils.set_random_seed(1000 * seed)
         new = [tf.reshape(v, [-1]) for v in self._task.build().trainable_variables]
         self._served.assign(tf.concat(new, 0))
         self._momenta.assign(tf.zeros_like(self._momenta))
         case, size = self._case, len(self._case.ranks)
-        hands = [deal(case, self._task, seed, rank, size) for rank in range(size)]
-        next_batch = self._dealer(hands, seed)
-        for epoch, of_epoch in enumerate(epochs_of(case, way, hands)):
+        schedules = [schedule_of(case, self._task, seed, rank, size) for rank in range(size)]
+        next_batch = self._dealer(schedules, seed)
+        for epoch, of_epoch in enumerate(epochs_of(case, method, schedules)):
             rate = tf.constant(case.rate_of(epoch))
             for begin, ends in events_of(of_epoch):
                 for rank in begin:
@@ -120,11 +120,11 @@ class Cluster:
         logits = self.model.predict(inputs, batch_size=1024, verbose=0)
         return float((logits.argmax(1) == labels).mean())
 
-    def _dealer(self, hands: Sequence[Hand], seed: int) -> Callable[[int], Any]:
+    def _dealer(self, schedules: Sequence[Schedule], seed: int) -> Callable[[int], Any]:
         """Returns what returns the numbers of a rank's next batch of samples."""
         case = self._case
         if not case.dynamic_sharding:
-            shards = [iter(hand.samples) for hand in hands]
+            shards = [iter(schedule.samples) for schedule in schedules]
             return lambda rank: tf.constant(next(shards[rank]))
         steps = (case.epochs * case.epoch_steps + 1) * len(case.ranks)
         numbers = shuffled(0, steps * case.batch, len(self._task.train[0]), seed)
@@ -155,15 +155,16 @@ def compare(found: dict[str, list[float]], trials: Sequence[int]) -> Iterator[st
     """Yields lines that say how far others are above ElasticBSP, and how well trials can tell.
 
     Args:
-        found: accuracies of each way, seed by seed.
+        found: accuracies of each method, seed by seed.
         trials: numbers of trials that a comparison of medians may have.
     """
-    accuracies = {way: np.array(of_seeds) for way, of_seeds in found.items()}
+    accuracies = {method: np.array(of_seeds) for method, of_seeds in found.items()}
     ours = accuracies.pop(ELASTIC[0])
-    for way, theirs in accuracies.items():
+    for method, theirs in accuracies.items():
         above = 100 * (theirs - ours)
         error = above.std(ddof=1) / math.sqrt(len(above))
-        yield f"{way} is {above.mean():.2f} points above {ELASTIC[0]} (standard error {error:.2f})"
+        mean = f"{above.mean():.2f} points above {ELASTIC[0]}"
+        yield f"{method} is {mean} (standard error {error:.2f})"
     rng = np.random.default_rng(0)
     for count in trials:
         drawn = rng.integers(len(ours), size=(_DRAWS, count))
@@ -185,11 +186,11 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     case = dataclasses.replace(names[options.case], dynamic_sharding=not options.shards)
     cluster = Cluster(case)
-    found: dict[str, list[float]] = {way: [] for way in COMPARED}
+    found: dict[str, list[float]] = {method: [] for method in COMPARED}
     for seed in range(*options.seeds):
-        for way in COMPARED:
-            found[way].append(cluster.accuracy(way, seed))
-        shown = ", ".join(f"{way} {of_seeds[-1]:.4f}" for way, of_seeds in found.items())
+        for method in COMPARED:
+            found[method].append(cluster.accuracy(method, seed))
+        shown = ", ".join(f"{method} {of_seeds[-1]:.4f}" for method, of_seeds in found.items())
         print(f"{options.case}, seed {seed}: {shown}", flush=True)
     for line in compare(found, options.trials):
         print(line)

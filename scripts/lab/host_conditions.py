@@ -42,14 +42,13 @@ class HostConditions:
         return {host: self._variables_of(host) for host in lab.host_names}
 
     def _variables_of(self, host: str) -> dict[str, str]:
-        found = {"TREPAK_SEED": str(self.seed)}
-        if host in self.slow:
-            found["TREPAK_SLOW"] = str(self.slow[host])
-        if host in self.delays:
-            found["TREPAK_DELAY"] = ",".join(self.delays[host])
-        if host in self.kill:
-            found["TREPAK_KILL"] = str(self.kill[host])
-        return found
+        found = {
+            "TREPAK_SEED": self.seed,
+            "TREPAK_SLOW": self.slow.get(host),
+            "TREPAK_DELAY": ",".join(self.delays[host]) if host in self.delays else None,
+            "TREPAK_KILL": self.kill.get(host),
+        }
+        return {name: str(value) for name, value in found.items() if value is not None}
 
 
 def read(lab: Lab, options: argparse.Namespace) -> HostConditions:

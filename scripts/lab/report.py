@@ -12,28 +12,20 @@ from trepak.scripts.idle_watch import LEAST_IDLE
 from trepak.scripts.lab import host_conditions
 from trepak.scripts.lab.job import Job, Result, host_of
 from trepak.scripts.lab.topology import Lab
-from trepak.scripts.launcher import Line, is_noise, sharing
+from trepak.scripts.launcher import Line, sharing, show
 from trepak.scripts.report import Surroundings
 
 
 def shower(lab: Lab, np: int) -> Callable[[Line], bool]:
     """Returns the function that prints a job's lines, each with its host in front."""
-    several = np > lab.hosts
 
-    def show(line: Line) -> bool:
-        stream = sys.stderr if line.stream == "stderr" else sys.stdout
+    def show_in_place(line: Line) -> bool:
         if line.rank is None:
-            place = ""
-        elif several:
-            place = f"[{host_of(lab, np, line.rank)}, rank {line.rank}] "
-        else:
-            place = f"[{host_of(lab, np, line.rank)}] "
-        if line.stream == "stderr" and (is_noise(line.text) or not line.text.strip()):
-            return False
-        print(f"{place}{line.text}", file=stream, flush=True)
-        return True
+            return show(line)
+        rank = f", rank {line.rank}" if np > lab.hosts else ""
+        return show(line, f"[{host_of(lab, np, line.rank)}{rank}] ")
 
-    return show
+    return show_in_place
 
 
 def conclude(

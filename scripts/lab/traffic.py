@@ -125,19 +125,12 @@ def send(address: str, port: int, label: str, dscp: int, seconds: float) -> None
                 return
 
 
-def _connect_patiently(arguments: list[str]) -> None:
+def _send_patiently(address: str, port: str, label: str, dscp: str, seconds: str) -> None:
     """Sends once the receiver listens."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
-            send(
-                arguments[0],
-                int(arguments[1]),
-                arguments[2],
-                int(arguments[3]),
-                float(arguments[4]),
-            )
-            return
+            return send(address, int(port), label, int(dscp), float(seconds))
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 raise
@@ -148,4 +141,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "receive":
         print(json.dumps(receive(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))
     else:
-        _connect_patiently(sys.argv[2:])
+        _send_patiently(*sys.argv[2:])

@@ -74,8 +74,8 @@ def test_rows_hold_what_the_claims_are_made_of(quick):
     steps = [row for row in report["rows"] if row["kind"] == "step time of each round"]
     rounds = {row["round"] for row in steps}
     assert len(rounds) >= 2
-    arms = {row["arm"] for row in steps}
-    assert arms >= {"trepak fit", *RAW, "MultiWorkerMirrored"}
+    methods = {row["arm"] for row in steps}
+    assert methods >= {"trepak fit", *RAW, "MultiWorkerMirrored"}
     for row in steps:
         assert 0 < row["min_ms"] <= row["q1_ms"] <= row["median_ms"] <= row["q3_ms"]
         assert row["q3_ms"] <= row["max_ms"]
@@ -90,7 +90,7 @@ def test_picture_is_drawn_beside_the_json(quick):
 
 
 def outcome(fit, raw, mirrored, difference=0.0):
-    """What one rank would report; each argument holds the step times of one arm, by round."""
+    """What one rank would report; each argument holds the step times of one method, by round."""
     rounds = [
         {
             "trepak fit": [a] * 3,

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from trepak.scripts.bench import bsp_lab
-from trepak.scripts.bench.geryon_arms import BSP, BSP_OVERLAP, GERYON, RAW_EACH, RAW_GROUPED
+from trepak.scripts.bench.exchanges import BSP, BSP_OVERLAP, GERYON, RAW_EACH, RAW_GROUPED
 from trepak.scripts.bench.geryon_equations import LayerTimes, limit_seconds, tail_seconds
 from trepak.scripts.report import Report
 
@@ -19,20 +19,20 @@ def measured(seconds: float, stolen: float = 0.0) -> dict[str, Any]:
     return {"times": [9.0 * seconds, seconds, seconds], "idle": 0.5, "stolen": stolen}
 
 
-def outcomes_of(ways: list[str]) -> list[list[dict[str, Any]]]:
+def outcomes_of(kinds: list[str]) -> list[list[dict[str, Any]]]:
     """By rank: the second is a tenth faster; the last round is disturbed, and slow."""
     return [
         [
-            {way: measured(share * SECONDS[way]) for way in ways},
-            {way: measured(99.0, stolen=0.2) for way in ways},
+            {kind: measured(share * SECONDS[kind]) for kind in kinds},
+            {kind: measured(99.0, stolen=0.2) for kind in kinds},
         ]
         for share in (1.0, 0.9)
     ]
 
 
 def test_claims_are_medians_of_steps_that_nobody_disturbed() -> None:
-    _, cell = bsp_lab.cells()[0]
-    summary = bsp_lab.summarize([("vgg19_10g", cell, outcomes_of([a.way for a in cell.arms]))])
+    _, job = bsp_lab.jobs()[0]
+    summary = bsp_lab.summarize([("vgg19_10g", job, outcomes_of([a.kind for a in job.methods]))])
     values = {name: claim.value for name, claim in summary.claims.items()}
     assert values["bsp.step_time_vs_raw_horovod.vgg19_10g"] == pytest.approx(2.0 / 2.1)
     # Emulated with S = 2, 32 samples take a K40 1.73 s; the links have less to do.
@@ -48,14 +48,14 @@ def test_claims_are_medians_of_steps_that_nobody_disturbed() -> None:
 
 def test_every_case_has_what_its_claim_compares() -> None:
     compared, overlapped = set(), set()
-    for name, cell in bsp_lab.cells():
-        ways = {arm.way for arm in cell.arms}
-        compared |= {name} if {RAW_EACH, RAW_GROUPED, BSP} <= ways else set()
-        overlapped |= {name} if {RAW_EACH, BSP_OVERLAP, GERYON} <= ways else set()
-        assert cell.bits_per_second == round(cell.gbit * 1e9 / (cell.shrink * cell.stretch))
-        assert cell.variables["HOROVOD_CYCLE_TIME"] == str(cell.cycle_ms)
-        fused = int(cell.variables["HOROVOD_FUSION_THRESHOLD"])
-        assert fused == round((cell.fusion_mb or 0) * 2**20 / cell.shrink)
+    for name, job in bsp_lab.jobs():
+        kinds = {method.kind for method in job.methods}
+        compared |= {name} if {RAW_EACH, RAW_GROUPED, BSP} <= kinds else set()
+        overlapped |= {name} if {RAW_EACH, BSP_OVERLAP, GERYON} <= kinds else set()
+        assert job.bits_per_second == round(job.gbit * 1e9 / (job.shrink * job.stretch))
+        assert job.variables["HOROVOD_CYCLE_TIME"] == str(job.cycle_ms)
+        fused = int(job.variables["HOROVOD_FUSION_THRESHOLD"])
+        assert fused == round((job.fusion_mb or 0) * 2**20 / job.shrink)
     assert compared == {"vgg19_10g", "vgg19_1g", "resnet50_10g", "resnet50_1g"}
     assert overlapped == {"vgg19_10g", "resnet50_10g", "transformer_10g"}
 
@@ -70,12 +70,12 @@ def test_limits_of_three_layers() -> None:
 def test_where_no_lab_can_be_made_the_report_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def impossible(cell: object) -> None:
+    def impossible(job: object) -> None:
         raise bsp_lab.LabError("a lab needs root")
 
-    monkeypatch.setattr(bsp_lab, "run_cell", impossible)
+    monkeypatch.setattr(bsp_lab, "run_job", impossible)
     summary = bsp_lab.measure(True, lambda text: None)
     assert [row["why"] for row in summary.rows] == ["a lab needs root"]
     assert not summary.claims
-    with pytest.raises(bsp_lab.JobError, match="needs root"):
+    with pytest.raises(bsp_lab.LabError, match="needs root"):
         list(bsp_lab.tune(lambda text: None))

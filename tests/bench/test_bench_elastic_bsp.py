@@ -12,29 +12,32 @@ from matplotlib.figure import Figure
 from test_lab import TREPAK, needs_lab
 
 from trepak.scripts.bench import elastic_bsp_figures, elastic_bsp_report
-from trepak.scripts.bench.bench_elastic_bsp import plan
+from trepak.scripts.bench.bench_elastic_bsp import jobs
 from trepak.scripts.bench.elastic_bsp_cases import (
-    ALL_WAYS,
+    ALL_METHODS,
     ELASTIC,
     LOOKAHEADS,
     SERVED_BSP,
     cases,
 )
 from trepak.scripts.bench.elastic_bsp_simulations import of_runs
+from trepak.scripts.bench.uneven import comparison
+from trepak.scripts.bench.uneven.methods import ASP, HOROVOD, SSP
 from trepak.scripts.bench.uneven.tasks import task
-from trepak.scripts.bench.uneven.ways import ASP, HOROVOD, SSP
 from trepak.scripts.report import Options
 
 PACES = {HOROVOD: 1.4, SSP: 1.35, ASP: 1.0} | dict.fromkeys(ELASTIC, 1.0) | {SERVED_BSP: 1.3}
 
 
-def run(way: str, seed: int, pace: float, size: int = 4, accuracy: float = 0.95) -> dict[str, Any]:
+def run(
+    method: str, seed: int, pace: float, size: int = 4, accuracy: float = 0.95
+) -> dict[str, Any]:
     """Returns a training that takes 50 s times `pace`."""
     curve = [(pace * 25.0, 0.5, min(0.6, accuracy)), (pace * 50.0, 0.2, accuracy)]
     figures: dict[str, float] = {}
-    if way != HOROVOD:
+    if method != HOROVOD:
         figures = {"waiting_s": 0.5, "exchange_s": 1.0}
-    if way in (*ELASTIC, SERVED_BSP):
+    if method in (*ELASTIC, SERVED_BSP):
         figures |= {
             "planned_barriers": 10,
             "planned_waiting": 1.9,
@@ -65,7 +68,7 @@ def run(way: str, seed: int, pace: float, size: int = 4, accuracy: float = 0.95)
                 [worker, 0.1 * i, 0.1 * (1 + worker), 0.0] for i in range(8) for worker in range(4)
             ]
         ranks.append(of_rank)
-    return {"way": way, "seed": seed, "ranks": ranks}
+    return {"way": method, "seed": seed, "ranks": ranks}
 
 
 def report_of(paces: dict[str, float], **more: Any) -> Any:
@@ -73,10 +76,10 @@ def report_of(paces: dict[str, float], **more: Any) -> Any:
         (
             case,
             [
-                run(way, seed, pace, len(case.ranks), **more)
+                run(method, seed, pace, len(case.ranks), **more)
                 for seed in range(3)
-                for way, pace in paces.items()
-                if way in case.ways
+                for method, pace in paces.items()
+                if method in case.methods
             ],
         )
         for case in cases()
@@ -96,7 +99,7 @@ def test_claims_are_about_the_worst_case() -> None:
     assert claims["elastic_bsp.waiting_vs_bsp"] == pytest.approx(2.0 / (0.12 * 256))
     assert claims["elastic_bsp.scheduler_overhead"] == pytest.approx(0.01 / 50)
     assert claims["elastic_bsp.simulated_waiting_error"] > 0
-    found = [row for row in report.rows if row["kind"] == elastic_bsp_report.WAYS]
+    found = [row for row in report.rows if row["kind"] == elastic_bsp_report.METHODS]
     # Horovod's ranks end a step every 70 s / 256, far more than the emulated ones compute.
     for row in found:
         assert row["fraction_of_larger_bound"] < row["fraction_of_bound"], row
@@ -133,7 +136,7 @@ def test_a_simulation_is_off_by_what_it_says_more_than_was_waited() -> None:
 
 def test_eight_ranks_count_too() -> None:
     measured = [
-        (case, [run(way, 0, pace, len(case.ranks)) for way, pace in PACES.items()])
+        (case, [run(method, 0, pace, len(case.ranks)) for method, pace in PACES.items()])
         for case in cases()
     ]
     eight = measured[-1]
@@ -171,7 +174,7 @@ def test_trials_that_never_reach_the_accuracy_are_not_left_out() -> None:
     (ours,) = [
         row
         for row in report.rows
-        if row["kind"] == elastic_bsp_report.WAYS and row["way"] == ELASTIC[0]
+        if row["kind"] == elastic_bsp_report.METHODS and row["way"] == ELASTIC[0]
     ]
     assert ours["seconds_to_accuracy"] is None and ours["time_to_accuracy"] == 0.0
 
@@ -192,10 +195,10 @@ def test_bounds_follow_from_the_speeds() -> None:
 
 
 def test_all_ways_have_three_trials() -> None:
-    plans = {one.name: one for one in plan(Options())}
-    assert list(plans) == ["alexnet", "resnet", "alexnet on 8", "resnet on 8"]
-    for name, one in plans.items():
-        assert tuple(one.ways) == ALL_WAYS and len(one.seeds) == 3
+    planned = {one.name: one for one in jobs(Options())}
+    assert list(planned) == ["alexnet", "resnet", "alexnet on 8", "resnet on 8"]
+    for name, one in planned.items():
+        assert tuple(one.methods) == ALL_METHODS and len(one.seeds) == 3
         assert len(one.case.ranks) == (8 if name.endswith("8") else 4)
     assert len(LOOKAHEADS) == 5
 
@@ -221,7 +224,7 @@ def test_quick_run_measures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(path.read_text())["rows"]
-    of = {row["way"]: row for row in rows if row["kind"] == elastic_bsp_report.TRAININGS}
+    of = {row["way"]: row for row in rows if row["kind"] == comparison.TRAININGS}
     assert set(of) == {HOROVOD, ELASTIC[0]}
     ours, theirs = of[ELASTIC[0]], of[HOROVOD]
     assert ours["steps"] == pytest.approx(160, abs=10)

@@ -12,14 +12,13 @@ from matplotlib.figure import Figure
 from test_lab import TREPAK, needs_lab
 
 from trepak.scripts.bench import geryon_figures, geryon_order, geryon_report
-from trepak.scripts.bench.bench_geryon import plan
-from trepak.scripts.bench.geryon_alternatives import OVER_FLOWS, PARTITIONED, PLAIN
-from trepak.scripts.bench.geryon_arms import (
+from trepak.scripts.bench.bench_geryon import jobs
+from trepak.scripts.bench.exchanges import (
     ALONE,
     ALTERNATIVES,
     END_HOST,
     FIGURES,
-    FIVE_WAYS,
+    FIVE_METHODS,
     GERYON,
     NETWORKS,
     OVERLAP,
@@ -27,9 +26,10 @@ from trepak.scripts.bench.geryon_arms import (
     SLICING,
     SUMS,
     VANILLA,
-    Arm,
-    Cell,
+    Job,
+    Method,
 )
+from trepak.scripts.bench.geryon_alternatives import OVER_FLOWS, PARTITIONED, PLAIN
 from trepak.scripts.bench.tf_parameter_server import step_seconds
 
 YOLO = NETWORKS[-1]
@@ -61,12 +61,12 @@ def measured(seconds: float, stolen: float = 0.0) -> dict[str, Any]:
     }
 
 
-def outcomes_of(cell: Cell) -> list[list[dict[str, Any]]]:
+def outcomes_of(job: Job) -> list[list[dict[str, Any]]]:
     """Rank 1 is a tenth slower; the last round is disturbed, and slow."""
     by_rank = []
     for rank in range(2):
-        quiet = {a.name: measured(SECONDS[a.way] * (1 + rank / 10)) for a in cell.arms}
-        disturbed = {a.name: measured(99.0, stolen=0.2) for a in cell.arms}
+        quiet = {a.name: measured(SECONDS[a.kind] * (1 + rank / 10)) for a in job.methods}
+        disturbed = {a.name: measured(99.0, stolen=0.2) for a in job.methods}
         if rank:  # has no part in it
             quiet[ALONE] = disturbed[ALONE] = {}
         by_rank.append([quiet, disturbed])
@@ -74,8 +74,8 @@ def outcomes_of(cell: Cell) -> list[list[dict[str, Any]]]:
 
 
 def test_claims_come_from_rounds_that_nobody_disturbed() -> None:
-    cell = Cell(YOLO, 8, 10, 1000.0, [Arm(way) for way in (ALONE, *FIVE_WAYS)], rounds=2)
-    report = geryon_report.summarize([(cell, outcomes_of(cell))], [], ORDERED, {})
+    job = Job(YOLO, 8, 10, 1000.0, [Method(kind) for kind in (ALONE, *FIVE_METHODS)], rounds=2)
+    report = geryon_report.summarize([(job, outcomes_of(job))], [], ORDERED, {})
     values = {name: claim.value for name, claim in report.claims.items()}
     assert values["geryon.efficiency.yolo"] == pytest.approx(1.8 / (1.1 * 1.9))
     assert values["geryon.speedup_vs_vanilla.yolo"] == pytest.approx(9.0 / 1.9)
@@ -94,25 +94,25 @@ def test_claims_come_from_rounds_that_nobody_disturbed() -> None:
 
 
 def test_servers_are_timed_with_true_slices() -> None:
-    five = Cell(YOLO, 4, 10, 10.0, [Arm(way) for way in (ALONE, *FIVE_WAYS)], rounds=2)
-    arms = [Arm(ALONE), Arm(GERYON, 10 * 1024)]
-    sums = Cell(YOLO, 2, 10, 10.0, arms, rounds=2, purpose=SUMS)
+    five = Job(YOLO, 4, 10, 10.0, [Method(kind) for kind in (ALONE, *FIVE_METHODS)], rounds=2)
+    methods = [Method(ALONE), Method(GERYON, 10 * 1024)]
+    sums = Job(YOLO, 2, 10, 10.0, methods, rounds=2, purpose=SUMS)
     report = geryon_report.summarize(
-        [(cell, outcomes_of(cell)) for cell in (five, sums)], [], ORDERED, {}
+        [(job, outcomes_of(job)) for job in (five, sums)], [], ORDERED, {}
     )
     assert report.claims["server.gbit_per_core"].value == pytest.approx(20.0)
 
 
 def test_all_figures_can_be_drawn(tmp_path: Path) -> None:
-    arms = [Arm(way) for way in (ALONE, *FIVE_WAYS)]
-    more = {8: [Arm(GERYON, 256), Arm(END_HOST, 256)], 2: [Arm(SLICING, 256)]}
-    cells = [
-        Cell(network, workers, gbit, 1000.0, [*arms, *more[workers]], 2)
+    methods = [Method(kind) for kind in (ALONE, *FIVE_METHODS)]
+    more = {8: [Method(GERYON, 256), Method(END_HOST, 256)], 2: [Method(SLICING, 256)]}
+    jobs = [
+        Job(network, workers, gbit, 1000.0, [*methods, *more[workers]], 2)
         for network in NETWORKS
         for workers in (2, 8)
         for gbit in (10, 40)
     ]
-    report = geryon_report.summarize([(cell, outcomes_of(cell)) for cell in cells], [], ORDERED, {})
+    report = geryon_report.summarize([(job, outcomes_of(job)) for job in jobs], [], ORDERED, {})
     figure = Figure()
     geryon_figures.draw(report, figure)
     used = [axes for axes in figure.axes if axes.axison]
@@ -129,14 +129,14 @@ def test_all_figures_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_claims_over_what_users_have() -> None:
-    arms = [Arm(way) for way in (ALONE, RING, GERYON)]
-    cell = Cell(YOLO, 8, 10, 1000.0, arms, rounds=2, purpose=ALTERNATIVES)
+    methods = [Method(kind) for kind in (ALONE, RING, GERYON)]
+    job = Job(YOLO, 8, 10, 1000.0, methods, rounds=2, purpose=ALTERNATIVES)
     others = [
-        {"kind": "alternatives", "way": way, "step_s": seconds, "cpu_idle": 0.1}
-        for way, seconds in ((PLAIN, 4.0), (PARTITIONED, 3.0), (OVER_FLOWS, 2.0))
+        {"kind": "alternatives", "way": kind, "step_s": seconds, "cpu_idle": 0.1}
+        for kind, seconds in ((PLAIN, 4.0), (PARTITIONED, 3.0), (OVER_FLOWS, 2.0))
     ]
-    five = Cell(YOLO, 8, 10, 1000.0, [Arm(way) for way in (ALONE, *FIVE_WAYS)], rounds=2)
-    measured = [(one, outcomes_of(one)) for one in (five, cell)]
+    five = Job(YOLO, 8, 10, 1000.0, [Method(kind) for kind in (ALONE, *FIVE_METHODS)], rounds=2)
+    measured = [(one, outcomes_of(one)) for one in (five, job)]
     report = geryon_report.summarize(measured, others, ORDERED, {})
     values = {name: claim.value for name, claim in report.claims.items()}
     ours = 1.1 * SECONDS[GERYON]
@@ -153,23 +153,23 @@ def test_steps_of_parameter_servers_count_while_all_are_at_work() -> None:
 
 
 def test_full_plan_has_all_that_the_tables_need() -> None:
-    cells = plan(quick=False)
-    assert {(c.network.model, c.workers, c.gbit) for c in cells} == {
+    planned = jobs(quick=False)
+    assert {(c.network.model, c.workers, c.gbit) for c in planned} == {
         (n.model, workers, gbit) for n in NETWORKS for workers in (2, 4, 8) for gbit in (10, 40)
     }
-    alternatives, sums, *five = cells
-    assert sums.purpose == SUMS and sums.arms[-1].slice_k / sums.shrink == 1024
-    assert alternatives.purpose == ALTERNATIVES and {a.way for a in alternatives.arms} == {
+    alternatives, sums, *five = planned
+    assert sums.purpose == SUMS and sums.methods[-1].slice_k / sums.shrink == 1024
+    assert alternatives.purpose == ALTERNATIVES and {a.kind for a in alternatives.methods} == {
         ALONE,
         RING,
         GERYON,
     }
-    for cell in five:
-        assert {ALONE, *FIVE_WAYS} <= {arm.way for arm in cell.arms}
-        assert cell.shrink * cell.stretch >= {10: 80, 40: 320}[cell.gbit]
-        assert cell.workers * cell.bits_per_second <= 1e9, "what 2 cores carry"
-        assert cell.purpose == FIGURES
-    thresholds = [(a.way, a.slice_k) for c in cells for a in c.arms if c.workers == 8]
+    for job in five:
+        assert {ALONE, *FIVE_METHODS} <= {method.kind for method in job.methods}
+        assert job.shrink * job.stretch >= {10: 80, 40: 320}[job.gbit]
+        assert job.workers * job.bits_per_second <= 1e9, "what 2 cores carry"
+        assert job.purpose == FIGURES
+    thresholds = [(a.kind, a.slice_k) for c in planned for a in c.methods if c.workers == 8]
     for slice_k in (512, 256):
         assert {(END_HOST, slice_k), (GERYON, slice_k)} <= set(thresholds)
 

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from test_lab import TREPAK, needs_lab
 
 from trepak.scripts.bench import rna_figures, rna_report
-from trepak.scripts.bench.bench_rna import plan
+from trepak.scripts.bench.bench_rna import jobs
 from trepak.scripts.bench.rna_cases import cases
+from trepak.scripts.bench.uneven import comparison
+from trepak.scripts.bench.uneven.methods import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.bench.uneven.tasks import task
-from trepak.scripts.bench.uneven.ways import ADPSGD, EAGER, GROUPED, HOROVOD, RNA
 from trepak.scripts.report import Options
 
 # After each epoch: seconds, loss, accuracy.
@@ -31,7 +32,7 @@ def test_dropped_gradients_do_not_count() -> None:
 
 
 def run(
-    way: str, seed: int, pace: float, least: float = 0.2, stopped_early: bool = False
+    method: str, seed: int, pace: float, least: float = 0.2, stopped_early: bool = False
 ) -> dict[str, Any]:
     """Returns a training that takes `pace` times as long as CURVE."""
     curve = [(pace * seconds, max(loss, least), accuracy) for seconds, loss, accuracy in CURVE]
@@ -46,21 +47,23 @@ def run(
         "stopped_early": stopped_early,
         "training_accuracies": [0.3, 0.7, 0.9, 0.95],
         "own_ms": 5.0,
-        "rounds": {} if way == HOROVOD else {"rounds": 50, "contributors": 150, "contributed": 40},
+        "rounds": {}
+        if method == HOROVOD
+        else {"rounds": 50, "contributors": 150, "contributed": 40},
         "idle": 0.5,
         "stolen": 0.0,
     }
-    return {"way": way, "seed": seed, "ranks": [rank] * 8}
+    return {"way": method, "seed": seed, "ranks": [rank] * 8}
 
 
 def report_of(paces: dict[str, float], least: float = 0.2, stopped_early: bool = False) -> Any:
     measured = []
     for case in cases(8):
         runs = [
-            run(way, seed, pace, least if way == RNA else 0.2, stopped_early)
+            run(method, seed, pace, least if method == RNA else 0.2, stopped_early)
             for seed in range(3)
-            for way, pace in paces.items()
-            if way in case.ways
+            for method, pace in paces.items()
+            if method in case.methods
         ]
         measured.append((case, runs))
     return rna_report.summarize(measured, {})
@@ -87,12 +90,12 @@ def test_claims_are_ratios_of_times() -> None:
     report = report_of(PACES, stopped_early=True)
     assert report.claims["rna.accuracy_gap"].value == 0.0
     ended = [row for row in report.rows if row["kind"] == rna_report.ACCURACIES]
-    ways = {
+    methods = {
         case: [row["way"] for row in ended if row["case"] == case]
         for case in {row["case"] for row in ended}
     }
-    assert ways["accuracy"] == ways["accuracy lstm"] == [HOROVOD, RNA, EAGER, ADPSGD]
-    assert set(ways["accuracy mixed"]) == {HOROVOD, GROUPED, EAGER, ADPSGD}
+    assert methods["accuracy"] == methods["accuracy lstm"] == [HOROVOD, RNA, EAGER, ADPSGD]
+    assert set(methods["accuracy mixed"]) == {HOROVOD, GROUPED, EAGER, ADPSGD}
     assert {row["training_accuracy"] for row in ended} == {0.95}
     thesis = {(row["case"], row["way"]): row["thesis_accuracy"] for row in ended}
     assert thesis["accuracy vgg", RNA] == 0.922
@@ -150,8 +153,8 @@ def test_networks_have_the_parameters_that_links_are_made_for() -> None:
 
 
 def test_the_bench_is_planned_with_five_seeds() -> None:
-    plans = plan(Options())
-    seeds = {one.case.name: len(one.seeds) for one in plans}
+    planned = jobs(Options())
+    seeds = {one.case.name: len(one.seeds) for one in planned}
     for name in ("transformer on 2", "transformer on 4", "vgg mixed"):
         assert seeds.pop(name) == 1
     for name, trainings in (("vgg", 3), ("lstm", 3), ("mixed", 1), ("vgg mixed", 1)):
@@ -160,8 +163,8 @@ def test_the_bench_is_planned_with_five_seeds() -> None:
         ["resnet", "mixed", "lstm", "transformer", "transformer uneven", "vgg", "accuracy", "even"],
         5,
     )
-    assert {HOROVOD, RNA, EAGER, ADPSGD} == set(plans[0].ways)
-    quick = plan(Options(quick=True))
+    assert {HOROVOD, RNA, EAGER, ADPSGD} == set(planned[0].methods)
+    quick = jobs(Options(quick=True))
     assert len(quick) == 1 and len(quick[0].case.ranks) == 2
 
 
@@ -179,8 +182,8 @@ def test_quick_run_measures(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(path.read_text())
-    (case,) = [row for row in report["rows"] if row["kind"] == rna_report.CASES]
-    rows = {row["way"]: row for row in report["rows"] if row["kind"] == rna_report.TRAININGS}
+    (case,) = [row for row in report["rows"] if row["kind"] == comparison.CASES]
+    rows = {row["way"]: row for row in report["rows"] if row["kind"] == comparison.TRAININGS}
     assert set(rows) == {HOROVOD, RNA}
     for row in rows.values():
         assert row["steps_of_a_rank"] == pytest.approx(24, abs=4)  # two epochs of 12

@@ -16,8 +16,8 @@ def test_drift_of_the_machine_cancels_out() -> None:
         for _ in range(4):
             times: dict[str, list[float]] = {ON: [], OFF: []}
             for _ in range(5):
-                for arm in (ON, OFF, OFF, ON):
-                    times[arm].append(now * (1.01 if arm == ON else 1.0) * (1 + rank / 10))
+                for method in (ON, OFF, OFF, ON):
+                    times[method].append(now * (1.01 if method == ON else 1.0) * (1 + rank / 10))
                     now += 0.01
             rounds.append(times)
         ranks.append({"rounds": rounds, "bytes": 100.0 + rank})

@@ -1,4 +1,4 @@
-"""How trainings on uneven clusters deal steps to a rank, time them, and go on when interrupted."""
+"""How trainings on uneven clusters schedule steps, time them, and go on when interrupted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import pytest
 from trepak.ops.step_probe import StepTimes
 from trepak.scripts.bench import elastic_bsp_cases
 from trepak.scripts.bench.rna_cases import cases
-from trepak.scripts.bench.uneven import clock, curves, dealt, trainings
-from trepak.scripts.bench.uneven.cases import WORD_MS, Case, RankTimes, videos, words
+from trepak.scripts.bench.uneven import clock, comparison, schedules, trainings
+from trepak.scripts.bench.uneven.cases import WORD_MS, Case, Job, RankTimes, videos, words
 from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, computed
-from trepak.scripts.bench.uneven.dealt import Slowed, deal
+from trepak.scripts.bench.uneven.schedules import Slowed, schedule_of
 from trepak.scripts.bench.uneven.tasks import task
-from trepak.scripts.bench.uneven.trainings import Keeper, Plan
+from trepak.scripts.bench.uneven.trainings import Keeper
 from trepak.scripts.launcher import JobError
 
 
@@ -31,39 +31,40 @@ def case_of(name: str) -> Case:
 
 
 def test_a_hand_is_pass_after_pass_of_a_ranks_share() -> None:
-    hand = deal(case_of("resnet"), task("residual"), seed=3, rank=1, size=2)
-    in_order = hand.samples.reshape(-1)
+    schedule = schedule_of(case_of("resnet"), task("residual"), seed=3, rank=1, size=2)
+    in_order = schedule.samples.reshape(-1)
     assert (in_order % 2 == 1).all()
     for one_pass in np.split(in_order, 4):
         assert len(set(one_pass)) == 2048
     assert (in_order[:2048] != in_order[2048:4096]).any()
-    again = deal(case_of("resnet"), task("residual"), seed=3, rank=1, size=2)
-    np.testing.assert_array_equal(hand.samples, again.samples)
-    np.testing.assert_array_equal(hand.times, again.times)
+    again = schedule_of(case_of("resnet"), task("residual"), seed=3, rank=1, size=2)
+    np.testing.assert_array_equal(schedule.samples, again.samples)
+    np.testing.assert_array_equal(schedule.times, again.times)
     assert (
-        deal(case_of("resnet"), task("residual"), seed=4, rank=1, size=2).times != hand.times
+        schedule_of(case_of("resnet"), task("residual"), seed=4, rank=1, size=2).times
+        != schedule.times
     ).any()
-    assert hand.times.min() >= 100 and hand.times.max() <= 600
+    assert schedule.times.min() >= 100 and schedule.times.max() <= 600
 
 
 def test_a_sentence_takes_as_long_as_it_has_words() -> None:
     sentences = task("sentences")
-    hand = deal(case_of("transformer"), sentences, seed=0, rank=1, size=2)
-    given = (sentences.train[0][hand.samples[:, 0]] > 0).sum(axis=1)
-    np.testing.assert_allclose(hand.times, WORD_MS * given)
+    schedule = schedule_of(case_of("transformer"), sentences, seed=0, rank=1, size=2)
+    given = (sentences.train[0][schedule.samples[:, 0]] > 0).sum(axis=1)
+    np.testing.assert_allclose(schedule.times, WORD_MS * given)
 
 
 def test_a_sentence_may_be_slowed_down_too() -> None:
     sentences = task("sentences")
     plain, slowed = (
-        deal(case_of(name), sentences, seed=0, rank=1, size=2).times
+        schedule_of(case_of(name), sentences, seed=0, rank=1, size=2).times
         for name in ("transformer", "transformer uneven")
     )
     assert (slowed - plain).min() >= 0 and (slowed - plain).max() == pytest.approx(500, abs=5)
 
 
 def test_steps_take_what_was_drawn() -> None:
-    times = np.array([30.0, 90.0, 20.0] * 2000)[: dealt._DEALT]
+    times = np.array([30.0, 90.0, 20.0] * 2000)[: schedules._SCHEDULED]
     slowed = Slowed(times, own=10.0)
     x = keras.ops.ones((1, 2))
     slowed(x, training=True)
@@ -180,10 +181,10 @@ def test_uneven_times_are_those_of_the_case() -> None:
 def test_targets_are_met_between_epochs() -> None:
     # After each epoch: seconds, loss, accuracy.
     curve = [(10.0, 1.6, 0.5), (20.0, 0.8, 0.8), (30.0, 0.2, 0.9), (40.0, 0.3, 0.88)]
-    assert curves.seconds_to(curve, 1.6) == 10.0
-    assert curves.seconds_to(curve, 0.4) == pytest.approx(25.0)  # half way from 0.8 to 0.2
-    assert curves.seconds_to(curve, 0.1) is None
-    assert curves.seconds_until(curve, 0.85) == pytest.approx(25.0)
+    assert comparison.seconds_to(curve, 1.6) == 10.0
+    assert comparison.seconds_to(curve, 0.4) == pytest.approx(25.0)  # half method from 0.8 to 0.2
+    assert comparison.seconds_to(curve, 0.1) is None
+    assert comparison.seconds_until(curve, 0.85) == pytest.approx(25.0)
 
 
 def test_videos_take_as_long_as_in_the_thesis() -> None:
@@ -200,60 +201,60 @@ def test_sentences_take_as_long_as_they_have_words() -> None:
     assert times.mean() == pytest.approx(350, rel=0.05)
 
 
-def trained(way: str, seed: int) -> dict[str, Any]:
-    return {"way": way, "seed": seed, "ranks": []}
+def trained(method: str, seed: int) -> dict[str, Any]:
+    return {"way": method, "seed": seed, "ranks": []}
 
 
 def test_an_interrupted_bench_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan_ = Plan(cases(8)[0], ["horovod", "rna"], range(3))
+    job = Job(cases(8)[0], ["horovod", "rna"], range(3))
     asked = []
 
-    def broken(plan: Plan, output: Path) -> None:
-        asked.append(list(plan.seeds))
-        seed = plan.seeds[0]
-        runs = [trained(way, seed) for way in plan.ways] + [trained("rna", seed + 1)]
+    def broken(job: Job, output: Path) -> None:
+        asked.append(list(job.seeds))
+        seed = job.seeds[0]
+        runs = [trained(method, seed) for method in job.methods] + [trained("rna", seed + 1)]
         output.write_text(json.dumps(runs))
         raise JobError("the machine was needed")
 
-    monkeypatch.setattr(trainings, "run_plan", broken)
+    monkeypatch.setattr(trainings, "run_job", broken)
     for rest in ([0, 1, 2], [1, 2], [2]):
-        keeper = Keeper(plan_, tmp_path)
+        keeper = Keeper(job, tmp_path)
         with pytest.raises(JobError):
             keeper.run_the_rest()
         assert asked[-1] == rest
-    keeper = Keeper(plan_, tmp_path)
+    keeper = Keeper(job, tmp_path)
     keeper.run_the_rest()  # nothing is left to measure
     assert sorted((one["way"], one["seed"]) for one in keeper.runs) == [
-        (way, seed) for way in ("horovod", "rna") for seed in range(3)
+        (method, seed) for method in ("horovod", "rna") for seed in range(3)
     ]
 
 
 def test_a_killed_bench_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(plan: Plan, output: Path) -> None:
-        output.write_text(json.dumps([trained("horovod", plan.seeds[0]), trained("x", 9)]))
+    def killed(job: Job, output: Path) -> None:
+        output.write_text(json.dumps([trained("horovod", job.seeds[0]), trained("x", 9)]))
         monkeypatch.setattr(Keeper, "_save", lambda keeper: None)  # nothing comes after a kill
         raise KeyboardInterrupt
 
-    plan_ = Plan(cases(8)[0], ["horovod"], range(3))
-    monkeypatch.setattr(trainings, "run_plan", killed)
+    job = Job(cases(8)[0], ["horovod"], range(3))
+    monkeypatch.setattr(trainings, "run_job", killed)
     for done in ([], [0], [0, 1]):
-        keeper = Keeper(plan_, tmp_path)
+        keeper = Keeper(job, tmp_path)
         assert [run["seed"] for run in keeper.runs] == done
         with pytest.raises(KeyboardInterrupt):
             keeper.run_the_rest()
         monkeypatch.undo()
-        monkeypatch.setattr(trainings, "run_plan", killed)
-    assert [run["seed"] for run in Keeper(plan_, tmp_path).runs] == [0, 1, 2]
+        monkeypatch.setattr(trainings, "run_job", killed)
+    assert [run["seed"] for run in Keeper(job, tmp_path).runs] == [0, 1, 2]
 
 
 def test_what_was_measured_before_is_not_measured_again(tmp_path: Path) -> None:
-    plan_ = Plan(dataclasses.replace(cases(8)[0], name="two words"), ["horovod"], range(2))
+    job = Job(dataclasses.replace(cases(8)[0], name="two words"), ["horovod"], range(2))
     runs = [trained("horovod", 0), trained("rna", 0)]
     (tmp_path / "two-words.json.gz").write_bytes(gzip.compress(json.dumps(runs).encode()))
-    assert Keeper(plan_, None, tmp_path).runs == []  # another bench's: it had other ways
+    assert Keeper(job, None, tmp_path).runs == []  # another bench's: it had other methods
     runs = [trained("horovod", seed) for seed in range(3)]
     (tmp_path / "two-words.json.gz").write_bytes(gzip.compress(json.dumps(runs).encode()))
-    keeper = Keeper(plan_, None, tmp_path)
+    keeper = Keeper(job, None, tmp_path)
     keeper.run_the_rest()
     assert [run["seed"] for run in keeper.runs] == [0, 1]
 

@@ -91,12 +91,12 @@ class Case:
         target: the held-out loss to reach; fixed beforehand, from what Horovod's ranks reach. The
             training ends with it. None: there is none.
         target_accuracy: the held-out accuracy to reach instead.
-        ways: the arms; see `ways`.
-        groups: of ranks, for the arm that has them.
+        methods: the methods; see `methods`.
+        groups: of ranks, for the method that has them.
         epochs: of a training, if neither the target nor early stopping ends it.
         epoch_steps: of each rank on average, in an epoch.
         decayed_epochs: the last ones, with a tenth of the learning rate.
-        seeds: trainings by each way.
+        seeds: trainings by each method.
         dynamic_sharding: ranks take samples from one order that they share; otherwise each has a
             shard.
         records: what each step took is kept.
@@ -115,7 +115,7 @@ class Case:
     rate: float
     batch: int
     target: float | None
-    ways: Sequence[str]
+    methods: Sequence[str]
     target_accuracy: float | None = None
     groups: Sequence[Sequence[int]] = ()
     epochs: int = 40
@@ -156,3 +156,22 @@ class Case:
         size = len(self.ranks)
         bits = 2 * (size - 1) / size * 32 * self.parameters
         return round(1000 * bits / self.exchange_ms)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: a case, by several methods and with several seeds.
+
+    Attributes:
+        part: a name, where a case has several jobs.
+    """
+
+    case: Case
+    methods: Sequence[str]
+    seeds: Sequence[int]
+    part: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name of its own, also of the files that its trainings are kept in."""
+        return f"{self.case.name} {self.part}".strip()

@@ -57,8 +57,8 @@ class Clock(keras.callbacks.Callback):
 class Snapshots(Clock):
     """Keeps rank 0's weights from time to time, and evaluates them when the training is over.
 
-    A rank's weights are the job's as of its latest step, whatever the way, so that nobody need wait
-    for the others to evaluate them.
+    A rank's weights are the job's as of its latest step, whatever the method, so that nobody need
+    wait for the others to evaluate them.
     """
 
     def __init__(self, every: float) -> None:

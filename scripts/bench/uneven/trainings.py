@@ -1,29 +1,22 @@
-"""Runs trainings in a lab, a case's ways one after the other, and keeps what was measured."""
+"""Runs trainings in a lab, a case's methods one after the other, and keeps what was measured."""
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
 import json
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trepak.scripts.bench.uneven.cases import Case
+from trepak.scripts.bench.ranks import IN_A_LAB, lab_of, run_in
+from trepak.scripts.bench.uneven.cases import Case, Job
 from trepak.scripts.entrance import console
 from trepak.scripts.errors import check_regular, read_json, reading
-from trepak.scripts.lab import state
-from trepak.scripts.lab.job import Job, run
-from trepak.scripts.lab.network import LabError
-from trepak.scripts.launcher import JobError
-from trepak.scripts.report import Options, commit
+from trepak.scripts.report import Options, Surroundings, commit
 
-_NAME = "trepak-bench"
 _TIMEOUT = 3 * 3600.0
-_PACKET = 8000  # bytes
 # Tensors that Horovod remembers the negotiation of: by default 1024, also of networks that are no
 # more, and in every cycle ranks tell each other which of them are ready. After seven trainings that
 # leaves 28% of two cores idle instead of 65 (8 ranks). A network has 22 at most.
@@ -32,66 +25,46 @@ _MOST_BYTES = 256 << 20  # of a file of trainings
 _REMEDY = "Give --kept a folder that a bench has filled, e.g. docs/results/rna."
 ABOUT = "about.json"  # says where what lies beside it was measured
 
-Run = Mapping[str, Any]  # a training: way, seed, and what each rank says of it; see `worker`
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One job: a case, by several ways and with several seeds.
-
-    Attributes:
-        part: a name, where a case has several jobs.
-    """
-
-    case: Case
-    ways: Sequence[str]
-    seeds: Sequence[int]
-    part: str = ""
-
-    @property
-    def name(self) -> str:
-        """A name of its own, also of the files that its trainings are kept in."""
-        return f"{self.case.name} {self.part}".strip()
+Run = Mapping[str, Any]  # a training: method, seed, and what each rank says of it; see `worker`
 
 
 def measure_all(
-    bench: str, plans: Sequence[Plan], options: Options
+    bench: str, jobs: Sequence[Job], options: Options
 ) -> tuple[list[tuple[Case, list[Run]]], dict[str, Any]]:
     """Runs all jobs, but for what was measured before.
 
     Args:
         bench: its name; finished trainings of this commit are kept under it.
-        plans: the jobs; those of a case one after another.
+        jobs: those of a case one after another.
         options: of the bench.
 
     Returns:
-        The trainings of each case; and what a report's environment should say of them.
+        The trainings of each case; and the report's environment.
 
     Raises:
-        JobError: no lab can be made here, or the workers failed.
+        JobError: the workers failed.
+        LabError: no lab can be made here.
     """
+    surroundings = Surroundings()
     folder = None if options.quick else _folder_of(bench)
     measured: list[tuple[Case, list[Run]]] = []
-    before = 0
     about: dict[str, Any] = {}
     if options.kept is not None:
         where = read_json(options.kept / ABOUT, _MOST_BYTES, "what a bench has kept", _REMEDY)
         about["where_they_were_measured"] = where
     # All of them first: what is damaged is found before hours have passed.
-    keepers = [Keeper(one, folder, options.kept) for one in plans]
+    keepers = [Keeper(job, folder, options.kept) for job in jobs]
+    before = sum(len(keeper.runs) for keeper in keepers)
     with console(stderr=True).status("") as status:
-        for number, (one, keeper) in enumerate(zip(plans, keepers, strict=True), start=1):
-            status.update(f"job {number} of {len(plans)}: {one.name}")
-            before += len(keeper.runs)
-            try:
-                keeper.run_the_rest()
-            except LabError as error:
-                raise JobError(str(error)) from error
-            if measured and measured[-1][0] == one.case:
+        for number, (job, keeper) in enumerate(zip(jobs, keepers, strict=True), start=1):
+            status.update(f"job {number} of {len(jobs)}: {job.name}")
+            keeper.run_the_rest()
+            if measured and measured[-1][0] == job.case:
                 measured[-1][1].extend(keeper.runs)
             else:
-                measured.append((one.case, keeper.runs))
-    return measured, {"trainings_of_an_earlier_run": before, **about}
+                measured.append((job.case, keeper.runs))
+    environment = surroundings.environment(IN_A_LAB)
+    return measured, {**environment, "trainings_of_an_earlier_run": before, **about}
 
 
 def _folder_of(bench: str) -> Path | None:
@@ -103,18 +76,18 @@ def _folder_of(bench: str) -> Path | None:
 
 
 class Keeper:
-    """Keeps what was measured of a plan, so that one that was interrupted or killed can go on."""
+    """Keeps what was measured of a job, so that one that was interrupted or killed can go on."""
 
-    def __init__(self, plan: Plan, folder: Path | None, earlier: Path | None = None) -> None:
-        """Reads what is kept of seeds with all their ways.
+    def __init__(self, job: Job, folder: Path | None, earlier: Path | None = None) -> None:
+        """Reads what is kept of seeds with all their methods.
 
         Args:
-            plan: the job.
+            job: the job.
             folder: where more is kept; None keeps nothing.
             earlier: where others have been kept, compressed.
         """
-        self._plan = plan
-        name = f"{plan.name.replace(' ', '-')}.json"
+        self._job = job
+        name = f"{job.name.replace(' ', '-')}.json"
         self._file = None if folder is None else folder / name
         self.runs: list[Run] = []
         if earlier is not None and (compressed := earlier / f"{name}.gz").exists():
@@ -130,12 +103,12 @@ class Keeper:
     def _add(self, runs: Sequence[Run]) -> None:
         for seed in self._missing():
             of_seed = [run for run in runs if run["seed"] == seed]
-            if {run["way"] for run in of_seed} == set(self._plan.ways):
+            if {run["way"] for run in of_seed} == set(self._job.methods):
                 self.runs += of_seed
 
     def _missing(self) -> list[int]:
         done = {run["seed"] for run in self.runs}
-        return [seed for seed in self._plan.seeds if seed not in done]
+        return [seed for seed in self._job.seeds if seed not in done]
 
     def _save(self) -> None:
         if self._file is not None:
@@ -156,7 +129,7 @@ class Keeper:
         with tempfile.TemporaryDirectory() as scratch:
             output = _under_way(self._file or Path(scratch) / "outcomes.json")
             try:
-                run_plan(dataclasses.replace(self._plan, seeds=missing), output)
+                run_job(dataclasses.replace(self._job, seeds=missing), output)
             finally:
                 self._add(json.loads(output.read_text()) if output.exists() else [])
                 self._save()
@@ -167,41 +140,20 @@ def _under_way(file: Path) -> Path:
     return file.with_suffix(".under-way.json")
 
 
-def run_plan(plan: Plan, output: Path) -> None:
+def run_job(job: Job, output: Path) -> None:
     """Runs one job in a lab of its own; writes its trainings as it goes.
 
     Raises:
         JobError: the workers failed.
         LabError: no lab can be made here.
     """
-    state.down(_NAME)  # one that an earlier run left
-    size = len(plan.case.ranks)
-    lab, _ = state.up(_NAME, size, plan.case.bits_per_second(), 2, _PACKET)
-    try:
-        spec = output.with_suffix(".spec")
-        spec.write_text(json.dumps(_spec(plan)))
-        module = [sys.executable, "-m", "trepak.scripts.bench.uneven.worker"]
-        job = Job(
-            [*module, "--spec", str(spec), "--output", str(output)],
-            size,
-            gloo=True,  # MPI's ranks poll while they wait
-            variables={host: _variables(plan.case) for host in lab.host_names},
-        )
-        result = run(lab, job, lambda line: False, _TIMEOUT)
-        if result.outcome.exit_code:
-            raise JobError(
-                f"the workers ended with {result.outcome.exit_code}:\n{result.outcome.text()}"
-            )
-    finally:
-        state.down(_NAME)
-
-
-def _variables(case: Case) -> Mapping[str, str]:
-    return {
-        "HOROVOD_CYCLE_TIME": str(_cycle_ms(case)),
+    variables = {
+        "HOROVOD_CYCLE_TIME": str(_cycle_ms(job.case)),
         "HOROVOD_CACHE_CAPACITY": str(_CACHED),
         "TREPAK_DEADLINE_SECONDS": "300",  # tracing takes one longer than another
     }
+    with lab_of(len(job.case.ranks), job.case.bits_per_second()) as lab:
+        run_in(lab, "uneven.worker", job, _TIMEOUT, variables, output=output)
 
 
 def _cycle_ms(case: Case) -> int:
@@ -213,11 +165,3 @@ def _cycle_ms(case: Case) -> int:
     if case.exchange_ms > 10:
         return 5
     return 3 if case.exchange_ms >= 5 and len(case.ranks) >= 8 else 1
-
-
-def _spec(plan: Plan) -> dict[str, Any]:
-    return {
-        "case": dataclasses.asdict(plan.case),
-        "ways": list(plan.ways),
-        "seeds": list(plan.seeds),
-    }

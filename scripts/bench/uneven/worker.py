@@ -1,11 +1,9 @@
-"""One rank of a job that trains a case by several ways, one after the other."""
+"""One rank of a job that trains a case by several methods, one after the other."""
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-from pathlib import Path
 from typing import Any
 
 import trepak
@@ -18,11 +16,12 @@ import tensorflow as tf
 
 from trepak.horovod_ext import sessions, step_probe
 from trepak.ops.step_probe import take_step_times
-from trepak.scripts.bench.uneven.cases import Case, RankTimes
+from trepak.scripts.bench import rank
+from trepak.scripts.bench.uneven.cases import Case, Job
 from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, computed
-from trepak.scripts.bench.uneven.dealt import Slowed, deal
+from trepak.scripts.bench.uneven.methods import HOROVOD, plans_barriers, sync_of
+from trepak.scripts.bench.uneven.schedules import Slowed, schedule_of
 from trepak.scripts.bench.uneven.tasks import Task, task
-from trepak.scripts.bench.uneven.ways import HOROVOD, plans_barriers, sync_of
 from trepak.tf_plugins.sync.parameter_server_steps import ServerStep, recorded_steps
 
 _WARM_UP = 8  # steps of each rank
@@ -31,15 +30,21 @@ _PATIENCE = 10  # epochs, as in the thesis
 
 
 class Worker:
-    """Trains a case's task."""
+    """Trains a case's task.
+
+    Attributes:
+        case: what is measured.
+        task: what is learnt.
+        own: ms that a step of the network itself takes.
+    """
 
     def __init__(self, case: Case) -> None:
         """Prepares; a collective call."""
-        self._case = case
-        self._task: Task = task(case.task)
-        self._final = self._task.more(case.final_samples if hvd.rank() == 0 else 0)
+        self.case = case
+        self.task: Task = task(case.task)
+        self._final = self.task.more(case.final_samples if hvd.rank() == 0 else 0)
         step_probe.enable()
-        # What a network takes that waits like the baseline's; all ways of training get the same.
+        # What a network takes that waits like the baseline's; all methods of training get the same.
         take_step_times()
         training = Training(self, HOROVOD, seed=0, own=0.0)
         training.warm_up()
@@ -49,33 +54,22 @@ class Worker:
         everyone = trepak.allgather_object(float(np.median(beyond)))
         self.own = max(0.0, float(np.mean(everyone)))
 
-    @property
-    def case(self) -> Case:
-        """What is measured."""
-        return self._case
-
-    @property
-    def task(self) -> Task:
-        """What is learnt."""
-        return self._task
-
-    def train(self, way: str, seed: int) -> dict[str, Any]:
+    def train(self, method: str, seed: int) -> dict[str, Any]:
         """Trains once, from new weights; a collective call.
 
         Returns:
             The curve (seconds of training, held-out loss and accuracy after each epoch), the
-            epochs' training accuracies, steps and
-            the seconds that they were to take, seconds in which this rank computed (see
-            `computed`), ms that the network itself takes per step, what the way has counted, shares
-            of idle and stolen CPU; if the case says so, rank 0's accuracy at the end, with more
-            samples, the seconds for which each of Horovod's steps waited for others, and what
-            ElasticBSP's scheduler has recorded.
+            epochs' training accuracies, steps and the seconds that they were to take, seconds in
+            which this rank computed (see `computed`), ms that the network itself takes per step,
+            what the method has counted, shares of idle and stolen CPU; if the case says so, rank
+            0's accuracy at the end, with more samples, the seconds for which each of Horovod's
+            steps waited for others, and what ElasticBSP's scheduler has recorded.
         """
-        training = Training(self, way, seed, self.own)
+        training = Training(self, method, seed, self.own)
         training.warm_up()
-        training.begin_anew()
+        training.slowed.begin_anew()
         optimizer = training.optimizer
-        optimizer.learning_rate = self._case.rate
+        optimizer.learning_rate = self.case.rate
         before, recorded = _counted(optimizer), len(_recorded(optimizer))
         take_step_times()
         gc.collect()  # not in the midst of what is timed
@@ -94,23 +88,23 @@ class Worker:
             **_since(before, _counted(optimizer)),
             **clock.shares(),
         }
-        if self._case.final_samples and hvd.rank() == 0:
+        if self.case.final_samples and hvd.rank() == 0:
             outcome["final_accuracy"] = training.accuracy(*self._final)
-        if self._case.records:
+        if self.case.records:
             waited = [round(one.done - one.ready, _DIGITS) for one in times]
-            outcome["synchronized"] = waited if way == HOROVOD else []
-            outcome["recorded"] = _recorded(optimizer)[recorded:] if plans_barriers(way) else []
+            outcome["synchronized"] = waited if method == HOROVOD else []
+            outcome["recorded"] = _recorded(optimizer)[recorded:] if plans_barriers(method) else []
         training.end()
         return outcome
 
     def _fit(self, training: Training, early: Any) -> Clock:
         """Trains to the target, or as long as the case says; returns when it reached what."""
-        case = self._case
+        case = self.case
         if case.snapshot_s is not None:
             snapshots = Snapshots(case.snapshot_s)
             decay = keras.callbacks.LearningRateScheduler(case.rate_of)
             training.fit(case.epoch_steps, case.epochs, decay, snapshots)
-            snapshots.evaluate(*self._task.test)
+            snapshots.evaluate(*self.task.test)
             return snapshots
         clock = Clock()
         target = StopAtTarget(case.target, case.target_accuracy)
@@ -119,22 +113,22 @@ class Worker:
 
 
 class Training:
-    """One training: a new network and its optimizer, by one way."""
+    """One training: a new network and its optimizer, by one method."""
 
-    def __init__(self, worker: Worker, way: str, seed: int, own: float) -> None:
+    def __init__(self, worker: Worker, method: str, seed: int, own: float) -> None:
         """Makes them; the learning rate is 0."""
         keras.utils.set_random_seed(1000 * seed)
-        self._case, self._task, self._own_pace = worker.case, worker.task, way != HOROVOD
+        self._case, self._task, self._own_pace = worker.case, worker.task, method != HOROVOD
         self._seed = seed
-        self._hand = deal(worker.case, worker.task, seed, hvd.rank(), hvd.size())
-        self.slowed = Slowed(self._hand.times, own)
+        self._schedule = schedule_of(worker.case, worker.task, seed, hvd.rank(), hvd.size())
+        self.slowed = Slowed(self._schedule.times, own)
         inner = worker.task.build()
         x = keras.Input(inner.inputs[0].shape[1:], dtype=inner.inputs[0].dtype)
         self._model = keras.Model(x, inner(self.slowed(x)))
         self.optimizer = hvd.DistributedOptimizer(
             keras.optimizers.SGD(0.0, momentum=0.9),
-            sync=sync_of(way, worker.case, seed),
-            sparse_as_dense=True,  # as rounds do: the same bytes travel in all ways
+            sync=sync_of(method, worker.case, seed),
+            sparse_as_dense=True,  # as rounds do: the same bytes travel in all methods
         )
         self._model.compile(
             self.optimizer,
@@ -146,10 +140,6 @@ class Training:
     def warm_up(self) -> None:
         """Compiles, and takes a few steps that learn nothing."""
         self.fit(_WARM_UP, 1, warms_up=True)
-
-    def begin_anew(self) -> None:
-        """Has the next `fit` begin with the first batch and the first step's time."""
-        self.slowed.begin_anew()
 
     def fit(self, steps: int, epochs: int, *callbacks: Any, warms_up: bool = False) -> None:
         """Trains; `steps`: of an epoch, of each rank on average."""
@@ -180,7 +170,7 @@ class Training:
             samples = len(self._task.train[0])
             order = trepak.dynamic_sharding(samples, self._case.batch, self._seed)
             return order.prefetch(1)
-        return tf.data.Dataset.from_tensor_slices(self._hand.samples).repeat()
+        return tf.data.Dataset.from_tensor_slices(self._schedule.samples).repeat()
 
     def accuracy(self, x: Any, y: Any) -> float:
         """Returns that of this rank's weights."""
@@ -205,7 +195,7 @@ _KEPT = {
 
 
 def _counted(optimizer: Any) -> dict[str, dict[str, Any]]:
-    """Returns what the ways count whose ranks go at their own pace."""
+    """Returns what the methods count whose ranks go at their own pace."""
     step = optimizer._trepak.step
     if step.is_synchronous:
         return {"rounds": {}, "figures": {}}
@@ -235,29 +225,24 @@ def _recorded(optimizer: Any) -> list[list[float]]:
 
 def main() -> None:
     """Measures together with the other ranks; rank 0 writes what all measured."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--spec", type=Path, required=True, help="what to measure, as JSON")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    spec = json.loads(options.spec.read_text())
-    given = spec["case"]
-    case = Case(**{**given, "ranks": [RankTimes(**one) for one in given["ranks"]]})
-    hvd.init(process_sets=[hvd.ProcessSet(list(group)) for group in case.groups])
-    worker = Worker(case)
+    options = rank.options()
+    job: Job = options.spec
+    hvd.init(process_sets=[hvd.ProcessSet(list(group)) for group in job.case.groups])
+    worker = Worker(job.case)
     runs: list[dict[str, Any]] = []
-    for number, seed in enumerate(spec["seeds"]):
-        ways = spec["ways"] if number % 2 == 0 else spec["ways"][::-1]
-        for way in ways:
-            mine = worker.train(way, seed)
+    orders = rank.rounds_of(job.methods, len(job.seeds))
+    for seed, methods in zip(job.seeds, orders, strict=True):
+        for method in methods:
+            mine = worker.train(method, seed)
             everyone = trepak.allgather_object(mine)
-            runs.append({"way": way, "seed": seed, "ranks": everyone})
+            runs.append({"way": method, "seed": seed, "ranks": everyone})
             if hvd.rank() == 0:  # after each, so that what comes later can't lose it
                 part = options.output.with_suffix(".part")
                 part.write_text(json.dumps(runs))
                 part.replace(options.output)
                 seconds, loss, accuracy = mine["curve"][-1]
                 reached = f"loss {loss:.4f}, accuracy {accuracy:.4f}"
-                print(f"{way}, seed {seed}: {seconds:.1f} s, {reached}", flush=True)
+                print(f"{method}, seed {seed}: {seconds:.1f} s, {reached}", flush=True)
     hvd.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""The arms of `trepak bench bsp`: ways to take the same training step, on the same model."""
+"""The methods of `trepak bench bsp`: ways to take the same training step, on the same model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import keras
 import tensorflow as tf
 
 from trepak.models import digits
-from trepak.scripts.bench.arm_optimizers import raw_average
+from trepak.scripts.bench.exchange_optimizers import raw_average
 
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 
 
 def build_model(initial: Sequence[Any] | None = None) -> Any:
-    """Returns the network of all arms: 2.5 million weights, 10 MB of gradients."""
+    """Returns the network of all methods: 2.5 million weights, 10 MB of gradients."""
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -41,12 +41,12 @@ def build_model(initial: Sequence[Any] | None = None) -> Any:
 
 
 def build_optimizer() -> Any:
-    """Returns the optimizer of all arms."""
+    """Returns the optimizer of all methods."""
     return keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
 
 
 def build_loss() -> Any:
-    """Returns the loss of all arms."""
+    """Returns the loss of all methods."""
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
@@ -62,7 +62,7 @@ class StepTimer(keras.callbacks.Callback):
         self.ends.append(time.perf_counter())
 
 
-class OursArm:
+class Ours:
     """`model.fit` with trepak's DistributedOptimizer and the callback that every script uses."""
 
     needs_horovod = True
@@ -86,7 +86,7 @@ class OursArm:
         return self._timer.ends
 
 
-class LoopArm:
+class Loop:
     """A hand-written loop around a step function."""
 
     def __init__(
@@ -117,7 +117,7 @@ def gradients_of(model: Any, loss: Any) -> Callable[[Any, Any], list[Any]]:
     return gradients
 
 
-def raw_arm(initial: Sequence[Any], dataset: Any, way: str | None) -> LoopArm:
+def raw_method(initial: Sequence[Any], dataset: Any, method: str | None) -> Loop:
     """Returns the loop over raw Horovod; see `raw_average`. None: over nothing, one rank alone."""
     model, optimizer = build_model(initial), build_optimizer()
     optimizer.build(model.trainable_variables)
@@ -126,14 +126,14 @@ def raw_arm(initial: Sequence[Any], dataset: Any, way: str | None) -> LoopArm:
     @tf.function(reduce_retracing=True)  # for the batches of different sizes that are tried
     def step(images: Any, labels: Any) -> None:
         grads = gradients(images, labels)
-        if way is not None:
-            grads = raw_average(grads, way)
+        if method is not None:
+            grads = raw_average(grads, method)
         optimizer.apply(grads, model.trainable_variables)
 
-    return LoopArm(model, dataset, step, needs_horovod=way is not None)
+    return Loop(model, dataset, step, needs_horovod=method is not None)
 
 
-def mirrored_arm(strategy: Any, initial: Sequence[Any], dataset: Any) -> LoopArm:
+def mirrored_method(strategy: Any, initial: Sequence[Any], dataset: Any) -> Loop:
     """Returns the custom loop of TensorFlow's own strategy.
 
     It is given local tensors rather than a distributed dataset, which would cost it more.
@@ -151,15 +151,15 @@ def mirrored_arm(strategy: Any, initial: Sequence[Any], dataset: Any) -> LoopArm
     def step(images: Any, labels: Any) -> None:
         strategy.run(replica_step, (images, labels))
 
-    return LoopArm(model, dataset, step, needs_horovod=False)
+    return Loop(model, dataset, step, needs_horovod=False)
 
 
-def allreduce_arm(model: Any) -> LoopArm:
-    """Returns an arm whose step is one raw grouped allreduce of the gradients' size."""
+def allreduce_method(model: Any) -> Loop:
+    """Returns a method whose step is one raw grouped allreduce of the gradients' size."""
 
     @tf.function
     def step(*grads: Any) -> Any:
         return raw_horovod.grouped_allreduce(list(grads), op=raw_horovod.Average, name="alone")
 
     gradients = tuple(tf.ones(v.shape) for v in model.trainable_variables)
-    return LoopArm(model, repeat(gradients), step, needs_horovod=True)
+    return Loop(model, repeat(gradients), step, needs_horovod=True)

@@ -1,4 +1,4 @@
-"""What each step of an uneven rank is dealt: its samples, and how long it is to take."""
+"""The schedule of an uneven rank: the samples of each step, and how long it is to take."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trepak.ops import emulated_compute
 from trepak.scripts.bench.uneven.cases import WORD_MS, Case
 from trepak.scripts.bench.uneven.tasks import Task
 
-_DEALT = 4096  # steps, before their batches and times come again
+_SCHEDULED = 4096  # steps, before their batches and times come again
 
 
 @dataclass(frozen=True)
-class Hand:
-    """What a rank's training steps are dealt in one training, one after another.
+class Schedule:
+    """A rank's steps in one training, one after another.
 
     Attributes:
         samples: numbers of training samples, [steps, batch].
@@ -29,18 +29,18 @@ class Hand:
     times: Any
 
 
-def deal(case: Case, task_: Task, seed: int, rank: int, size: int) -> Hand:
-    """Deals the same to a rank for every way: pass after pass of its share of the samples."""
+def schedule_of(case: Case, task_: Task, seed: int, rank: int, size: int) -> Schedule:
+    """Returns a rank's schedule, the same for all methods: passes over its share of the samples."""
     batch = case.batch
     rng = np.random.default_rng([seed, rank])
     mine = np.arange(rank, len(task_.train[0]), size)
-    passes = -(-_DEALT * batch // len(mine))
+    passes = -(-_SCHEDULED * batch // len(mine))
     order = np.concatenate([rng.permutation(mine) for _ in range(passes)])
-    samples = order[: _DEALT * batch].reshape(_DEALT, batch)
+    samples = order[: _SCHEDULED * batch].reshape(_SCHEDULED, batch)
     if case.ranks[rank].sentences and task_.words is not None:
-        on_top = case.ranks[rank].on_top(rng, _DEALT)
-        return Hand(samples, WORD_MS * task_.words[samples].max(axis=1) + on_top)
-    return Hand(samples, case.ranks[rank].draw(rng, _DEALT))
+        on_top = case.ranks[rank].on_top(rng, _SCHEDULED)
+        return Schedule(samples, WORD_MS * task_.words[samples].max(axis=1) + on_top)
+    return Schedule(samples, case.ranks[rank].draw(rng, _SCHEDULED))
 
 
 class Slowed(keras.layers.Layer):
@@ -63,7 +63,7 @@ class Slowed(keras.layers.Layer):
             return x
         with tf.control_dependencies([x]):  # an epoch ends with a step that has no batch
             number = self._steps.assign_add(1) - 1
-        return emulated_compute(x, self._delays[number % _DEALT], 0.0, label="a step")
+        return emulated_compute(x, self._delays[number % _SCHEDULED], 0.0, label="a step")
 
     def begin_anew(self) -> None:
         """Has the next step take what the first one was to take."""
@@ -71,4 +71,4 @@ class Slowed(keras.layers.Layer):
 
     def drawn(self) -> Any:
         """Returns the seconds that the steps so far were to take, [steps]."""
-        return self.times[np.arange(int(self._steps.numpy())) % _DEALT] / 1000
+        return self.times[np.arange(int(self._steps.numpy())) % _SCHEDULED] / 1000

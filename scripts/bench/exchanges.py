@@ -1,4 +1,4 @@
-"""The ways in which benches in a lab let gradients travel, and where they are measured."""
+"""The methods by which benches in a lab exchange gradients, and the jobs that measure them."""
 
 from __future__ import annotations
 
@@ -18,54 +18,52 @@ RAW_GROUPED = "raw Horovod, grouped"
 RAW_EACH = "raw Horovod, per gradient"
 BSP = "trepak"
 BSP_OVERLAP = "trepak, overlap(model)"
-FIVE_WAYS = (VANILLA, SLICING, END_HOST, OVERLAP, GERYON)
+FIVE_METHODS = (VANILLA, SLICING, END_HOST, OVERLAP, GERYON)
 
 THRESHOLD_K = 1024  # the paper's default slicing threshold, in units of 1,024 elements
 SLICES_K = (THRESHOLD_K, 512, 256)  # those of its Figure 7 and Table IV
-# Share of the CPU that others on the same hardware may take in a round that counts.
-MOST_STOLEN = 0.03
 _PULL_SEED = 7
 
 _WITHOUT_SERVERS = (ALONE, RING, RAW_GROUPED, RAW_EACH, BSP, BSP_OVERLAP)
 
-# What a cell is for.
+# What a job is for.
 FIGURES = "the paper's figures"
 ALTERNATIVES = "beside TensorFlow's own parameter servers"
 SUMS = "slices of full size"
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One way, with one slicing threshold.
+class Method:
+    """A method of exchanging gradients, with one slicing threshold.
 
     Attributes:
-        way: one of this module's names.
+        kind: one of this module's names.
         slice_k: slicing threshold in units of 1,024 elements, before the network is shrunk.
     """
 
-    way: str
+    kind: str
     slice_k: int = THRESHOLD_K
 
     @property
     def name(self) -> str:
-        """The way, and the threshold where it is not the default."""
-        return self.way if self.slice_k == THRESHOLD_K else f"{self.way}, {self.slice_k}K"
+        """Its kind, and the threshold where that is not the default."""
+        return self.kind if self.slice_k == THRESHOLD_K else f"{self.kind}, {self.slice_k}K"
 
     @property
     def graph(self) -> str:
         """Arms with the same one run the same TensorFlow graph."""
-        if self.way in _WITHOUT_SERVERS:
-            return self.way
+        if self.kind in _WITHOUT_SERVERS:
+            return self.kind
         return "pull after all pushes" if self.pulls_last else "pull with each push"
 
     @property
     def pulls_last(self) -> bool:
         """Whether sums are asked for when a step has pushed everything, as TensorFlow does."""
-        return self.way in (VANILLA, PARTITION, SLICING)
+        return self.kind in (VANILLA, PARTITION, SLICING)
 
     def steps(self, usual: int) -> int:
         """Returns how many steps to measure: of vanilla, up to 5 times as slow, fewer."""
-        return max(2, usual // 2) if self.way == VANILLA else usual
+        return max(2, usual // 2) if self.kind == VANILLA else usual
 
     def transport(self, shrink: float, threshold: float | str) -> Any:
         """Returns its transport; None where there is none.
@@ -79,16 +77,16 @@ class Arm:
 
         slice_elements = max(1, round(1024 * self.slice_k / shrink))
         seed = _PULL_SEED if self.pulls_last else None
-        if self.way == BSP_OVERLAP:
+        if self.kind == BSP_OVERLAP:
             return Collectives(lambda total: rules_of(round(total * shrink)).divided(shrink))
-        if self.way in _WITHOUT_SERVERS:
+        if self.kind in _WITHOUT_SERVERS:
             return None
-        if self.way == GERYON:
+        if self.kind == GERYON:
             return trepak.Geryon(threshold, slice_elements=slice_elements)
-        if self.way in (VANILLA, PARTITION):
-            return trepak.ParameterServers(0, split=self.way == PARTITION, pull_seed=seed)
+        if self.kind in (VANILLA, PARTITION):
+            return trepak.ParameterServers(0, split=self.kind == PARTITION, pull_seed=seed)
         return trepak.ParameterServers(
-            slice_elements, pull_seed=seed, by_layer=self.way == END_HOST
+            slice_elements, pull_seed=seed, by_layer=self.kind == END_HOST
         )
 
 
@@ -100,7 +98,7 @@ class Network:
         model: its name in the zoo.
         batch: samples per worker and step, as in the paper.
         threshold: of urgency, for Geryon.
-        stretch: S (see `Cell`) that leaves 2 cores half idle with 8 workers.
+        stretch: S (see `Job`) that leaves 2 cores half idle with 8 workers.
         efficiency: the paper's scaling efficiency with 8 workers, by Gbit/s: vanilla, partition and
             slicing, Geryon (Tables II and III); empty for what is not one of its four.
         options: of the architecture; see `zoo.build`.
@@ -114,11 +112,12 @@ class Network:
     options: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, shrink: float, stretch: float) -> Any:
-        """Returns it, emulated on a K40; see `Cell`."""
+        """Returns it, emulated on a K40; see `Job`."""
         from trepak.models import zoo
 
-        options = dict(self.options)
-        return zoo.build(self.model, emulate="k40", shrink=shrink, stretch=stretch, **options)
+        return zoo.build(
+            self.model, emulate="k40", shrink=shrink, stretch=stretch, **dict(self.options)
+        )
 
 
 NETWORKS = (
@@ -130,30 +129,30 @@ NETWORKS = (
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One job of the bench: a network on some workers, at some rate, by several ways.
+class Job:
+    """One job of the bench: a network on some workers, at some rate, by several methods.
 
     Attributes:
         network: which.
         workers: how many, each with a server beside it.
         gbit: rate of the links that is stood for, in Gbit/s.
         shrink: F, what variables, slicing threshold and rate are divided by.
-        arms: what is measured, interleaved.
+        methods: what is measured, interleaved.
         rounds: how often.
-        steps: of each arm in each round.
+        steps: of each method in each round.
         stretch: S, what the rate is divided by too, and how many times as long computing takes.
         cycle_ms: how often Horovod's thread looks for work, which it has for collectives alone.
         purpose: `FIGURES`, or what else it is for.
         fusion_mb: MiB that Horovod fuses at most, before it is divided by F; None: its own default.
         warm: steps before those of a round that are not measured; the pipeline fills.
-        attempts: how often an arm is measured, at most, while others take the CPU.
+        attempts: how often a method is measured, at most, while others take the CPU.
     """
 
     network: Network
     workers: int
     gbit: int
     shrink: float
-    arms: Sequence[Arm] = field(default=())
+    methods: Sequence[Method] = field(default=())
     rounds: int = 3
     steps: int = 6
     stretch: float = 1.0
@@ -182,7 +181,7 @@ class Cell:
     @property
     def has_all_thresholds(self) -> bool:
         """Whether Geryon is measured with several slicing thresholds."""
-        return len({arm.slice_k for arm in self.arms if arm.way == GERYON}) > 1
+        return len({method.slice_k for method in self.methods if method.kind == GERYON}) > 1
 
     @property
     def title(self) -> str:

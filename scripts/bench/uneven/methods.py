@@ -1,4 +1,4 @@
-"""The arms of a comparison: names, and the sync model that each stands for."""
+"""The methods of a comparison: names, and the sync model that each stands for."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ def elastic_bsp(lookahead: int) -> str:
     return f"elastic-bsp {lookahead}"
 
 
-def plans_barriers(way: str) -> bool:
-    """Returns whether a way is ElasticBSP, whose scheduler records the times of steps."""
-    return way.startswith("elastic-bsp ")
+def plans_barriers(method: str) -> bool:
+    """Returns whether a method is ElasticBSP, whose scheduler records the times of steps."""
+    return method.startswith("elastic-bsp ")
 
 
-def sync_of(way: str, case: Case, seed: int) -> Any:
+def sync_of(method: str, case: Case, seed: int) -> Any:
     """Returns how ranks synchronize.
 
     Args:
-        way: its name.
+        method: its name.
         case: whose groups it may need.
         seed: of what is drawn.
 
     Raises:
-        KeyError: there is no way of that name.
+        KeyError: there is no method of that name.
     """
     import trepak
 
-    if plans_barriers(way):
-        return trepak.ElasticBSP(lookahead=int(way.split()[1]))
+    if plans_barriers(method):
+        return trepak.ElasticBSP(lookahead=int(method.split()[1]))
     return {
         HOROVOD: lambda: trepak.BSP(),
         RNA: lambda: trepak.RNA(seed=seed),
@@ -44,4 +44,4 @@ def sync_of(way: str, case: Case, seed: int) -> Any:
         ADPSGD: lambda: trepak.ADPSGD(seed=seed),
         SSP: lambda: trepak.SSP(),
         ASP: lambda: trepak.ASP(),
-    }[way]()
+    }[method]()
