@@ -81,5 +81,5 @@ class Replica(LocalStep):
             self._act("settle")
             # Averagings move parameters between ranks until all have settled.
             exchange.gather(None, "that all replicas have settled")
-            self._values.show(self._means(self._taken("load")))
+            self._values.show(self._over_ranks(self._taken("load")))
             self._bring("show")

@@ -49,6 +49,6 @@ class LocalRounds(Rounds):
 
     def _average(self, variables: Sequence[Any]) -> None:
         """Gives variables of one dtype the mean over all ranks."""
-        means = self._means([variable.value() for variable in variables])
+        means = self._over_ranks([variable.value() for variable in variables])
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)

@@ -77,7 +77,7 @@ class Step(abc.ABC):
         """Does something with the native session; see `trepak.ops.sessions.act`."""
         return act(self.system, self.session, action, values, dtype, shapes)
 
-    def _means(self, values: Sequence[Any]) -> list[Any]:
+    def _over_ranks(self, values: Sequence[Any]) -> list[Any]:
         """Returns the means over all ranks of tensors of one dtype; a collective call."""
         name = f"trepak_{self.system}_means_{self.session}_{values[0].dtype.name}"
         return collectives.grouped_allreduce(list(values), op=collectives.Average, name=name)
