@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pytest
 
 from trepak.scripts.launcher import PINNED
 from trepak.scripts.launcher import horovodrun as find_horovodrun
@@ -23,8 +26,45 @@ JOB_ENVIRONMENT = {
     "TF_NUM_INTEROP_THREADS": "2",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "TREPAK_STALL_SECONDS": "60",
-    "PYTHONPATH": str(WORKERS),
+    "PYTHONPATH": os.pathsep.join([str(WORKERS), *os.environ.get("PYTHONPATH", "").split()]),
 }
+
+
+class Plan(NamedTuple):
+    """A job that tests share: its ranks, its launcher, and what its workers find set."""
+
+    np: int
+    gloo: bool
+    env: dict[str, str] = {}
+
+
+def exact(optimizer: str, way: str = "horovod", part: str = "1/1") -> dict[str, str]:
+    """Returns what exactness compares; `part` is "I/K": every K-th feature, from the I-th."""
+    return {
+        "EXACTNESS_OPTIMIZERS": optimizer,
+        "EXACTNESS_WAY": way,
+        "EXACTNESS_PART": part,
+    }
+
+
+# All optimizers × features on all jobs takes 20 minutes: that is `make soak`, as are the longest
+# workers under Gloo. Here each job compares one optimizer, two ranks with every feature, three
+# ranks with every feature on one launcher or the other. Starting a job takes as long as many cases
+# do, so what tests ask of the same ranks runs in one; "pace" are those of ranks at their own pace.
+PLANS = {
+    "mpi-2": Plan(2, False, exact("momentum")),
+    "gloo-2": Plan(2, True, exact("adamw")),
+    "mpi-3": Plan(3, False, exact("adam", part="1/2")),
+    "gloo-3": Plan(3, True, exact("sgd", part="2/2")),
+    "geryon-mpi-2": Plan(2, False, exact("adam", "geryon overlap")),
+    "geryon-gloo-4": Plan(4, True, exact("momentum", "geryon", "1/2")),
+    "lanes-mpi-2": Plan(2, False, exact("adam", "lanes overlap", "1/3")),
+    "lanes-gloo-3": Plan(3, True, exact("momentum", "lanes overlap", "2/3")),
+    "pace-mpi-2": Plan(2, False),
+    "pace-gloo-3": Plan(3, True),
+}
+JOB_SECONDS = 560
+SHOWN: dict[str, list[str]] = {name: [] for name in PLANS}  # by job, the workers that tests ask for
 
 
 @dataclass
@@ -50,6 +90,74 @@ class Job:
         assert not failed, "\n".join(failed)
         assert all(mine), self.output[-6000:]
         return [len(results) for results in mine]
+
+
+@dataclass
+class Shown:
+    """What a worker has shown in a job that tests share."""
+
+    name: str
+    plan: Plan
+    worker: str
+    job: Job
+
+    def check(self, cases: int | None = None) -> None:
+        """Checks that all ranks passed all cases, by default those that the worker declares."""
+        expected = count_cases(self.worker) if cases is None else cases
+        assert self.job.passed(self.worker) == [expected] * self.plan.np, self.job.output[-6000:]
+        assert self.job.code == 0, self.job.output[-6000:]
+
+
+def shows(workers: dict[str, list[str]]) -> Callable[[Any], Any]:
+    """Returns a decorator: the test gets what each worker has `shown` in each job, by PLANS' names.
+
+    A job runs the workers of all tests that pytest has collected, when the first one needs it.
+    """
+    pairs = [(job, worker) for job, some in workers.items() for worker in some]
+    names = ["-".join(pair) for pair in pairs]
+    for job, worker in pairs:
+        SHOWN[job].append(worker)
+
+    def decorate(test: Any) -> Any:
+        marked = pytest.mark.parametrize("shown", pairs, indirect=True, ids=names)(test)
+        return pytest.mark.timeout(JOB_SECONDS + 40)(marked)
+
+    return decorate
+
+
+@pytest.fixture(scope="session")
+def shared_jobs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Job]:
+    """Returns a function that gives the finished job of a plan; each runs once."""
+    finished: dict[str, Job] = {}
+    wanted: dict[str, dict[str, None]] = {}
+    for item in request.session.items:
+        if pair := getattr(item, "callspec", None) and item.callspec.params.get("shown"):
+            wanted.setdefault(pair[0], {})[pair[1]] = None
+
+    def job(name: str) -> Job:
+        if name not in finished:
+            plan = PLANS[name]
+            out = tmp_path_factory.mktemp(name)
+            program = ["run.py", *wanted[name]]
+            finished[name] = run_job(program, out, plan.np, plan.gloo, plan.env, JOB_SECONDS)
+        return finished[name]
+
+    return job
+
+
+@pytest.fixture
+def shown(request: pytest.FixtureRequest, shared_jobs: Callable[[str], Job]) -> Shown:
+    """What a worker has shown; see `shows`."""
+    name, worker = request.param
+    return Shown(name, PLANS[name], worker, shared_jobs(name))
+
+
+def count_cases(worker: str) -> int:
+    """Returns how many cases a worker declares, so that a job that runs none cannot pass."""
+    source = (WORKERS / f"{worker}.py").read_text()
+    return len(re.findall(r"^(?:@case$|add\(__name__, )", source, re.MULTILINE))
 
 
 def horovodrun(np: int, gloo: bool) -> list[str]:

@@ -15,6 +15,8 @@ import pytest
 from conftest import WORKERS, finish, horovodrun, run_job, start, wait_for
 
 LIMIT = 10.0  # seconds from the kill to the end of the job
+# For `make soak`: what they add to the others, native tests show on a network of their own.
+LONGER = pytest.mark.soak
 
 
 def kill_one(
@@ -51,7 +53,14 @@ def nothing_is_left(tmp_path: Path) -> None:
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize(("loop", "rank"), [("fit", 0), ("fit", 2), ("fit lanes overlap", 1)])
+@pytest.mark.parametrize(
+    ("loop", "rank"),
+    [
+        ("fit", 0),
+        pytest.param("fit", 2, marks=LONGER),
+        pytest.param("fit lanes overlap", 1, marks=LONGER),
+    ],
+)
 def test_mpi_ends_the_job_and_names_the_rank(tmp_path: Path, loop: str, rank: int) -> None:
     code, output, seconds, _ = kill_one(tmp_path, gloo=False, loop=loop, rank=rank)
     assert code != 0
@@ -62,7 +71,13 @@ def test_mpi_ends_the_job_and_names_the_rank(tmp_path: Path, loop: str, rank: in
 
 @pytest.mark.parametrize(
     ("loop", "rank"),
-    [("fit", 1), ("fit", 0), ("eager_loop", 1), ("compiled_loop", 2), ("fit lanes overlap", 1)],
+    [
+        ("fit", 0),
+        ("compiled_loop", 2),
+        pytest.param("fit", 1, marks=LONGER),
+        pytest.param("eager_loop", 1, marks=LONGER),
+        pytest.param("fit lanes overlap", 1, marks=LONGER),
+    ],
 )
 def test_gloo_survivors_name_the_killed_rank(tmp_path: Path, loop: str, rank: int) -> None:
     """They raise HorovodInternalError, which says who is gone, and of nobody else that he is."""
@@ -111,7 +126,7 @@ def test_flows_name_the_rank_that_stands_still(tmp_path: Path) -> None:
     nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+@pytest.mark.parametrize("gloo", [False, pytest.param(True, marks=LONGER)], ids=["mpi", "gloo"])
 def test_lanes_name_the_rank_that_stands_still(tmp_path: Path, gloo: bool) -> None:
     """Horovod's stall inspector knows who is missing: its deadline is 4 seconds here.
 
@@ -131,7 +146,7 @@ def test_lanes_name_the_rank_that_stands_still(tmp_path: Path, gloo: bool) -> No
     nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
+@pytest.mark.parametrize("gloo", [pytest.param(False, marks=LONGER), True], ids=["mpi", "gloo"])
 def test_a_collective_that_one_rank_never_enters_fails(tmp_path: Path, gloo: bool) -> None:
     """No wait without a deadline: here 4 seconds, where a rank stays away for 12."""
     env = {"TREPAK_STALL_SECONDS": "4"}

@@ -5,38 +5,49 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import test_bsp
+import test_bsp  # noqa: F401  (whose workers the shared jobs have)
+import test_contract  # noqa: F401
 import test_dynamic_sharding
 import test_elastic
-import test_elastic_bsp
-import test_exchanged_values
+import test_elastic_bsp  # noqa: F401
+import test_exchanged_values  # noqa: F401
 import test_failures
+import test_geryon  # noqa: F401
+import test_overlap  # noqa: F401
 import test_own_pace_faults
-import test_rna
-from conftest import run_job
+import test_parameter_server  # noqa: F401
+import test_rna  # noqa: F401
+from conftest import JOB_SECONDS, PLANS, SHOWN, count_cases, run_job
 
 ROUNDS = 20
 rounds = pytest.mark.parametrize("round", range(ROUNDS))
 pytestmark = pytest.mark.soak
+COUNTED_ELSEWHERE = (
+    "exactness",
+    "optimizers",
+    "contract",
+)  # by its own test
 
 
 @rounds
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
-def test_promises(tmp_path: Path, gloo: bool, round: int) -> None:
-    workers = [*test_bsp.PROMISES, *test_bsp.GROUND, *(["elastic_state"] if gloo else [])]
-    job = run_job(["run.py", *workers], tmp_path, gloo=gloo, seconds=560)
-    for worker in workers:
-        assert job.passed(worker) == [test_bsp.count_cases(worker)] * 2
+@pytest.mark.timeout(JOB_SECONDS + 40)
+@pytest.mark.parametrize("name", PLANS)
+def test_shared_jobs(tmp_path: Path, name: str, round: int) -> None:
+    plan = PLANS[name]
+    program = ["run.py", *SHOWN[name]]
+    job = run_job(program, tmp_path, plan.np, plan.gloo, plan.env, JOB_SECONDS)
+    for worker in SHOWN[name]:
+        passed = job.passed(worker)
+        assert worker in COUNTED_ELSEWHERE or passed == [count_cases(worker)] * plan.np
     assert job.code == 0, job.output[-6000:]
 
 
 @rounds
 def test_killed_ranks(tmp_path: Path, round: int) -> None:
     (tmp_path / "mpi").mkdir()
-    test_failures.test_mpi_ends_the_job_and_names_the_rank(tmp_path / "mpi", rank=1)
+    test_failures.test_mpi_ends_the_job_and_names_the_rank(tmp_path / "mpi", "fit", rank=1)
     (tmp_path / "gloo").mkdir()
-    test_failures.test_gloo_survivors_raise_horovod_internal_error(tmp_path / "gloo", "fit")
+    test_failures.test_gloo_survivors_name_the_killed_rank(tmp_path / "gloo", "fit", rank=1)
 
 
 @rounds
@@ -45,55 +56,11 @@ def test_elastic_ranks(tmp_path: Path, round: int) -> None:
 
 
 @rounds
-@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
-def test_flows(tmp_path: Path, gloo: bool, round: int) -> None:
-    job = run_job(
-        ["run.py", "overlap", "geryon"],
-        tmp_path,
-        gloo=gloo,
-        env={"EXACTNESS_WAY": "geryon overlap"},
-    )
-    assert job.passed("geryon") == [test_bsp.count_cases("geryon")] * 2
-    assert job.code == 0, job.output[-6000:]
-
-
-@rounds
 def test_killed_ranks_of_flows(tmp_path: Path, round: int) -> None:
     (tmp_path / "killed").mkdir()
     test_failures.test_flows_name_the_killed_rank(tmp_path / "killed")
     (tmp_path / "elastic").mkdir()
     test_elastic.test_goes_on_after_a_rank_is_killed(tmp_path / "elastic", "geryon")
-
-
-@rounds
-@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
-def test_rounds(tmp_path: Path, gloo: bool, round: int) -> None:
-    test_rna.test_rounds(tmp_path, 3, gloo)
-
-
-@rounds
-@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
-@pytest.mark.parametrize("worker", ["rna_groups", "rna_auto"])
-def test_groups_of_rounds(tmp_path: Path, worker: str, gloo: bool, round: int) -> None:
-    test_rna.test_groups(tmp_path, worker, gloo)
-
-
-@rounds
-@pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
-def test_supersteps(tmp_path: Path, np: int, gloo: bool, round: int) -> None:
-    test_elastic_bsp.test_supersteps(tmp_path, np, gloo)
-
-
-@rounds
-@pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
-def test_rounding(tmp_path: Path, gloo: bool, round: int) -> None:
-    test_exchanged_values.test_what_rounding_takes_away_is_kept(tmp_path, gloo)
-
-
-@rounds
-@pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
-def test_samples_of_one_order(tmp_path: Path, np: int, gloo: bool, round: int) -> None:
-    test_dynamic_sharding.test_dynamic_sharding(tmp_path, np, gloo)
 
 
 @rounds

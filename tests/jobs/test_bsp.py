@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from conftest import WORKERS, Job, finish, run_job, start
+from conftest import WORKERS, Job, Shown, count_cases, finish, run_job, shows, start
 
 OPTIMIZERS = ["sgd", "momentum", "adam", "adamw"]
 FEATURES = 23
@@ -31,48 +29,10 @@ GROUND = [
     "sparse",
     "encrypted",
 ]
-ALONE = ["features", "isolation", "training", "migrating", "sparse"]
-
-
-class Plan(NamedTuple):
-    """A job: its launcher, the optimizer and features that it compares, and what it shows besides.
-
-    `part` is "I/K": every K-th feature, from the I-th.
-    """
-
-    np: int
-    gloo: bool
-    optimizer: str
-    part: str
-    workers: list[str]
-
-    def all(self) -> list[str]:
-        """Returns all workers."""
-        return ["exactness", *self.workers]
-
-
-# All optimizers × features on all four jobs takes 20 minutes: that is `make soak`, as are the
-# longest workers under Gloo. Here each job runs one optimizer, two ranks with every feature, three
-# ranks with every feature on one launcher or the other. Elastic jobs run under Gloo alone.
-PLANS = {
-    "mpi-2": Plan(2, False, "momentum", "1/1", ["optimizers", *PROMISES, *GROUND]),
-    "gloo-2": Plan(
-        2,
-        True,
-        "adamw",
-        "1/1",
-        ["features", "elastic_state", "dtypes", "narrow_training", "sparse", "encrypted"],
-    ),
-    "mpi-3": Plan(3, False, "adam", "1/2", ["sparse"]),
-    "gloo-3": Plan(3, True, "sgd", "2/2", ["isolation", "bad_input", "sparse"]),
-}
-SHOWN = [(name, worker) for name, plan in PLANS.items() for worker in plan.all()]
-
-
-def count_cases(worker: str) -> int:
-    """Returns how many cases a worker declares, so that a job that runs none cannot pass."""
-    source = (WORKERS / f"{worker}.py").read_text()
-    return len(re.findall(r"^(?:@case$|add\(__name__, )", source, re.MULTILINE))
+# Elastic jobs run under Gloo alone.
+ON_GLOO = ["features", "elastic_state", "dtypes", "narrow_training", "sparse", "encrypted"]
+ON_THREE = ["isolation", "bad_input", "sparse"]
+ALONE = ["features", "isolation", "training", "migrating", "sparse", "dynamic_sharding"]
 
 
 def count_features(part: str) -> int:
@@ -81,40 +41,19 @@ def count_features(part: str) -> int:
     return len(range(FEATURES)[first - 1 :: every])
 
 
-@pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Returns a function that gives the finished job of a plan; each runs once."""
-    finished: dict[str, Job] = {}
-
-    def job(name: str) -> Job:
-        if name not in finished:
-            plan = PLANS[name]
-            program = ["run.py", *plan.all()]
-            env = {"EXACTNESS_OPTIMIZERS": plan.optimizer, "EXACTNESS_PART": plan.part}
-            out = tmp_path_factory.mktemp(name)
-            finished[name] = run_job(program, out, plan.np, plan.gloo, env, seconds=560)
-        return finished[name]
-
-    return job
+@shows({"mpi-2": PROMISES + GROUND, "gloo-2": ON_GLOO, "mpi-3": ["sparse"], "gloo-3": ON_THREE})
+def test_promises(shown: Shown) -> None:
+    shown.check()
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "worker"), SHOWN, ids=["-".join(one) for one in SHOWN])
-def test_promises(jobs: Any, name: str, worker: str) -> None:
-    passed = jobs(name).passed(worker)
-    plan = PLANS[name]
-    if worker == "optimizers":
-        assert min(passed) >= 12
-    else:
-        exact = worker == "exactness"
-        expected = count_features(plan.part) if exact else count_cases(worker)
-        assert passed == [expected] * plan.np
+@shows({name: ["exactness"] for name in ("mpi-2", "gloo-2", "mpi-3", "gloo-3")})
+def test_weights_are_those_of_one_process(shown: Shown) -> None:
+    shown.check(count_features(shown.plan.env["EXACTNESS_PART"]))
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", PLANS)
-def test_jobs_end_well(jobs: Any, name: str) -> None:
-    assert jobs(name).code == 0, jobs(name).output[-6000:]
+@shows({"mpi-2": ["optimizers"]})
+def test_every_optimizer_of_keras(shown: Shown) -> None:
+    assert min(shown.job.passed("optimizers")) >= 12
 
 
 @pytest.mark.soak

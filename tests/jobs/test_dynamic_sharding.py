@@ -6,19 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_job
-from test_bsp import count_cases
-from test_failures import LIMIT, check_survivors_of_flows, kill_one, nothing_is_left
+from conftest import Shown, shows
+from test_failures import LIMIT, LONGER, check_survivors_of_flows, kill_one, nothing_is_left
 
 
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize(
-    ("np", "gloo"), [(1, True), (2, False), (3, True)], ids=["gloo-1", "mpi-2", "gloo-3"]
-)
-def test_dynamic_sharding(tmp_path: Path, np: int, gloo: bool) -> None:
-    job = run_job(["run.py", "dynamic_sharding"], tmp_path, np=np, gloo=gloo)
-    assert job.passed("dynamic_sharding") == [count_cases("dynamic_sharding")] * np, job.output
-    assert job.code == 0, job.output[-6000:]
+@shows({"pace-mpi-2": ["dynamic_sharding"], "pace-gloo-3": ["dynamic_sharding"]})
+def test_dynamic_sharding(shown: Shown) -> None:
+    """With one rank: test_bsp.test_one_process_without_a_launcher."""
+    shown.check()
 
 
 @pytest.mark.parametrize("samples", [1, 2, 2**16, 2**16 + 1, 2**17 + 1, 2**18 + 1])
@@ -30,7 +25,9 @@ def test_a_pass_has_each_sample_once(samples: int) -> None:
     assert samples < 3 or (taken[0] != taken[1]).any()
 
 
-@pytest.mark.parametrize("rank", [0, 2])  # the latter's server counts what is taken
+@pytest.mark.parametrize(  # whose server counts what is taken, or one without
+    "rank", [2, pytest.param(0, marks=LONGER)]
+)
 def test_who_takes_samples_learns_that_a_rank_died(tmp_path: Path, rank: int) -> None:
     code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop="order", rank=rank)
     assert code != 0

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import WORKERS, finish, horovodrun, run_job, start
-from test_bsp import count_cases
+from conftest import WORKERS, Shown, finish, horovodrun, shows, start
 
 A_DAY_AHEAD = ["unshare", "--time", "--monotonic", "86400", "--boottime", "86400", "--fork"]
 
@@ -18,14 +17,13 @@ def has_clocks_to_shift() -> bool:
     return subprocess.run([*A_DAY_AHEAD, "true"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(("np", "gloo"), [(2, False), (3, True)], ids=["mpi-2", "gloo-3"])
-def test_supersteps(tmp_path: Path, np: int, gloo: bool) -> None:
-    job = run_job(["run.py", "elastic_bsp"], tmp_path, np=np, gloo=gloo)
-    assert job.passed("elastic_bsp") == [count_cases("elastic_bsp")] * np, job.output[-6000:]
-    assert job.code == 0, job.output[-6000:]
-    late = f"trepak: rank {np - 1}"
-    assert f"{late} does not answer" in job.output and f"{late} answers again" in job.output
+@shows({"pace-mpi-2": ["elastic_bsp"], "pace-gloo-3": ["elastic_bsp", "standing_still"]})
+def test_supersteps(shown: Shown) -> None:
+    shown.check()
+    if shown.worker == "standing_still":
+        late = f"trepak: rank {shown.plan.np - 1}"
+        assert f"{late} does not answer" in shown.job.output
+        assert f"{late} answers again" in shown.job.output
 
 
 @pytest.mark.skipif(not has_clocks_to_shift(), reason="time namespaces need root, and Linux 5.6")

@@ -5,43 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import run_job
-from test_bsp import OPTIMIZERS, count_cases, count_features
+from conftest import JOB_SECONDS, Shown, exact, run_job, shows
+from test_bsp import OPTIMIZERS, count_features
 
 from trepak.tf_plugins.transport.geryon_threshold_tuning import Trial, fitted_minimum
 
 
-def check(
-    out: Path,
-    np: int,
-    gloo: bool,
-    optimizer: str,
-    way: str,
-    part: str = "1/1",
-    workers: list[str] | None = None,
-) -> None:
-    env = {"EXACTNESS_OPTIMIZERS": optimizer, "EXACTNESS_WAY": way, "EXACTNESS_PART": part}
-    program = ["run.py", "exactness", *(workers or [])]
-    job = run_job(program, out, np=np, gloo=gloo, env=env, seconds=560)
-    assert job.passed("exactness") == [count_features(part)] * np
-    for worker in workers or []:
-        assert job.passed(worker) == [count_cases(worker)] * np
+@shows({"geryon-mpi-2": ["exactness"], "geryon-gloo-4": ["exactness"]})
+def test_weights_are_those_of_one_process(shown: Shown) -> None:
+    shown.check(count_features(shown.plan.env["EXACTNESS_PART"]))
+
+
+@shows({"geryon-mpi-2": ["overlap", "geryon"]})
+def test_promises(shown: Shown) -> None:
+    shown.check()
+
+
+def check_every_feature(out: Path, np: int, gloo: bool, optimizer: str, way: str) -> None:
+    job = run_job(["run.py", "exactness"], out, np, gloo, exact(optimizer, way), JOB_SECONDS)
+    assert job.passed("exactness") == [count_features("1/1")] * np
     assert job.code == 0, job.output[-6000:]
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("np", "gloo", "optimizer", "way", "part", "workers"),
-    [
-        (2, False, "adam", "geryon overlap", "1/1", ["overlap", "geryon"]),
-        (4, True, "momentum", "geryon", "1/2", []),
-    ],
-    ids=["mpi-2-overlap", "gloo-4"],
-)
-def test_weights_are_those_of_one_process(
-    tmp_path: Path, np: int, gloo: bool, optimizer: str, way: str, part: str, workers: list[str]
-) -> None:
-    check(tmp_path, np, gloo, optimizer, way, part, workers)
 
 
 @pytest.mark.soak
@@ -53,7 +36,7 @@ def test_weights_are_those_of_one_process(
 def test_every_optimizer_and_feature(
     tmp_path: Path, np: int, gloo: bool, optimizer: str, way: str
 ) -> None:
-    check(tmp_path, np, gloo, optimizer, way)
+    check_every_feature(tmp_path, np, gloo, optimizer, way)
 
 
 def test_threshold_is_where_the_fit_is_least() -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_bsp import OPTIMIZERS
-from test_geryon import check
+from conftest import Shown, shows
+from test_bsp import OPTIMIZERS, count_features
+from test_geryon import check_every_feature
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("np", "gloo", "optimizer", "part", "workers"),
-    [(2, False, "adam", "1/3", ["overlap"]), (3, True, "momentum", "2/3", [])],
-    ids=["mpi-2", "gloo-3"],
-)
-def test_weights_are_those_of_one_process(
-    tmp_path: Path, np: int, gloo: bool, optimizer: str, part: str, workers: list[str]
-) -> None:
-    check(tmp_path, np, gloo, optimizer, "lanes overlap", part, workers)
+@shows({"lanes-mpi-2": ["exactness"], "lanes-gloo-3": ["exactness"]})
+def test_weights_are_those_of_one_process(shown: Shown) -> None:
+    shown.check(count_features(shown.plan.env["EXACTNESS_PART"]))
+
+
+@shows({"lanes-mpi-2": ["overlap"]})
+def test_promises(shown: Shown) -> None:
+    shown.check()
 
 
 @pytest.mark.soak
@@ -27,4 +26,4 @@ def test_weights_are_those_of_one_process(
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
 @pytest.mark.parametrize("np", [2, 3])
 def test_every_optimizer_and_feature(tmp_path: Path, np: int, gloo: bool, optimizer: str) -> None:
-    check(tmp_path, np, gloo, optimizer, "lanes overlap")
+    check_every_feature(tmp_path, np, gloo, optimizer, "lanes overlap")

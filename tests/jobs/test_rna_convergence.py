@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import run_job
-from test_bsp import count_cases
+from conftest import count_cases, run_job
 
 
 @pytest.mark.timeout(300)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,8 @@ from rna import (
     batch,
     check_equal_on_all_ranks,
     check_equal_on_all_ranks_of,
-    check_that_nobody_waits,
     constant_trainer,
     expect,
-    expect_the_same_variables_in_each_step,
     trainer,
     weights,
 )
@@ -132,19 +128,6 @@ def barriers_come_where_waiting_is_least() -> Any:
 
 
 @case
-def weights_that_are_set_count_as_a_change() -> None:
-    for sync in MODELS:
-        variable = keras.Variable(np.zeros(3, "float32"))
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=sync)
-        optimizer.build([variable])
-        optimizer.apply([tf.ones(3)], [variable])
-        optimizer.flush()
-        variable.assign(np.full(3, 7.0, "float32"))
-        optimizer.flush()  # as `fit` begins with one
-        np.testing.assert_allclose(variable.numpy(), 7.0, rtol=1e-5)
-
-
-@case
 def it_trains_in_epochs_of_all_ranks_together() -> Any:
     taken = []
     for sync in MODELS:
@@ -191,11 +174,6 @@ def _check_that_it_can_be_simulated(optimizer: Any, sync: Any) -> None:
 
 
 @case
-def nobody_waits_for_a_slow_rank_with_asp() -> None:
-    check_that_nobody_waits(trepak.ASP())
-
-
-@case
 def steps_that_are_not_finite_are_left_out() -> None:
     """And forgotten: what a momentum has once taken in would come with every later step."""
     variable = keras.Variable(np.zeros(3, "float32"))
@@ -216,86 +194,6 @@ def steps_that_are_not_finite_are_left_out() -> None:
     optimizer.flush()
     counters = counted(optimizer)
     assert counters.not_finite == (1 if hvd.rank() == 0 else 0)
-
-
-@case
-def others_wait_for_a_rank_that_begins_late() -> None:
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP())
-    variable, step = constant_trainer(optimizer, 1.0)
-    step()
-    is_late = hvd.rank() == hvd.size() - 1
-    time.sleep(7.0 if is_late else 0.0)  # others are patient for 5 s, with ranks that have begun
-    for _ in range(3):
-        step()
-    counters = counted(optimizer)
-    optimizer.flush()
-    np.testing.assert_allclose(variable.numpy(), -0.4, rtol=1e-5)
-    if hvd.rank() == 0:
-        assert counted(optimizer, "planned_").taken_out == 0
-        assert counters.waiting_seconds > 6
-
-
-@case
-def others_go_on_without_a_rank_that_stands_still_in_a_superstep() -> Any:
-    return _check_that_others_go_on(0.02, 0.05, lookahead=15)
-
-
-@case
-def others_go_on_without_a_rank_that_stands_still_at_a_barrier() -> Any:
-    return _check_that_others_go_on(0.3, 0.02, lookahead=1)  # they compute, and it waits for them
-
-
-def _check_that_others_go_on(others_seconds: float, its_seconds: float, lookahead: int) -> Any:
-    """The last rank, which has no server, stops for longer than others are patient, 5 s."""
-    parameter_server.stop()  # those of other cases
-    optimizer = hvd.DistributedOptimizer(
-        keras.optimizers.SGD(0.1),
-        sync=trepak.ElasticBSP(lookahead),
-        transport=trepak.ParameterServers(servers=[0]),
-    )
-    variable, step = constant_trainer(optimizer, 1.0)
-    stands_still = hvd.rank() == hvd.size() - 1
-    began, steps = time.monotonic(), 0
-    while time.monotonic() < began + 13:
-        if stands_still and steps == 5:
-            _stand_still(8)
-        time.sleep(its_seconds if stands_still else others_seconds)
-        step()
-        steps += 1
-    optimizer.flush()
-    check_equal_on_all_ranks_of(variable)
-    everyone = exchange.gather(steps, "steps")
-    total = sum(everyone)
-    np.testing.assert_allclose(variable.numpy(), -0.1 / hvd.size() * total, rtol=1e-4)
-    assert everyone[-1] < min(everyone[:-1]), everyone
-    if hvd.rank() == 0:
-        assert counted(optimizer, "planned_").taken_out == 1
-        assert optimizer._trepak.step.rounds().taken_out == 1  # which the monitor shows
-    parameter_server.stop()
-    return everyone
-
-
-@case
-def nothing_is_lost_when_a_rank_with_a_server_stands_still() -> None:
-    """Nobody can go on without its parameters, and nobody fails: it comes back in time."""
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.ElasticBSP(4))
-    variable, step = constant_trainer(optimizer, 1.0)
-    began = time.monotonic()
-    for number in range(40):
-        if number == 5 and hvd.rank() == hvd.size() - 1:
-            _stand_still(6)  # longer than others are patient
-        time.sleep(0.02)
-        step()
-    optimizer.flush()
-    assert time.monotonic() > began + 6
-    np.testing.assert_allclose(variable.numpy(), -4.0, rtol=1e-5)
-
-
-def _stand_still(seconds: float) -> None:
-    """Stops this process in a moment, for so long."""
-    me = os.getpid()
-    script = f"sleep 0.1; kill -STOP {me}; sleep {seconds}; kill -CONT {me}"
-    subprocess.Popen(["sh", "-c", script])
 
 
 @case
@@ -324,7 +222,6 @@ def parameters_travel_at_the_priorities_of_their_layers() -> None:
 
 @case
 def wrong_use_is_explained() -> None:
-    expect_the_same_variables_in_each_step(trepak.ASP())
     for lookahead in (0, 2.5, 2**32):
         expect(
             "lookahead must be a whole number from 1 to 10000",
@@ -346,14 +243,6 @@ def wrong_use_is_explained() -> None:
     optimizer.build([kernel])
     expect("constraint NonNeg", lambda: optimizer.apply([tf.ones(kernel.shape)], [kernel]))
     expect("with sync= ElasticBSP, SSP or ASP", lambda: recorded_steps(keras.optimizers.SGD()))
-    for sync in MODELS:
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=sync)
-        optimizer.build([variable])
-        os.environ["HOROVOD_ELASTIC"] = "1"
-        try:
-            expect("needs ranks that stay", partial(optimizer.apply, [tf.ones(2)], [variable]))
-        finally:
-            del os.environ["HOROVOD_ELASTIC"]
     if hvd.size() > 1:
         other = trepak.ElasticBSP(lookahead=min(2, 1 + hvd.rank()))
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=other)

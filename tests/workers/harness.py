@@ -79,6 +79,7 @@ def main(arguments: Sequence[str], process_sets: Any = None) -> None:
     import trepak.keras as hvd
 
     sitecustomize.release()
+    gc.freeze()
     hvd.init(process_sets=process_sets)
     cases = chosen(arguments)
     done_alone = _share(cases)

@@ -275,11 +275,6 @@ def check_that_nobody_waits(sync: Any) -> None:
 
 
 @case
-def nobody_waits_for_a_slow_rank() -> None:
-    check_that_nobody_waits(trepak.RNA(choices=hvd.size()))
-
-
-@case
 def gradients_that_are_not_finite_contribute_nothing() -> None:
     variable = keras.Variable(np.zeros(3, "float32"))
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.RNA())
