@@ -30,7 +30,7 @@ format: setup ## Format the sources in place
 	@.venv/bin/ruff format --quiet .
 	@find ops \( -name '*.cc' -o -name '*.h' \) -exec clang-format -i {} +
 
-native-test: setup ## Test the native code: plain, and with the sanitizers
+native-test: setup ## Test the native code: the ops, and the runtime with the sanitizers
 	@scripts/check.sh native
 
 bench: setup ## Make the figures of BENCHES="bsp …", into build/bench

@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,11 +32,15 @@ JOB_ENVIRONMENT = {
 
 
 class Plan(NamedTuple):
-    """A job that tests share: its ranks, its launcher, and what its workers find set."""
+    """A job that tests share: its ranks, its launcher, and what its workers find set.
+
+    One that `waits` for most of its time runs beside the others.
+    """
 
     np: int
     gloo: bool
     env: dict[str, str] = {}
+    waits: bool = False
 
 
 def exact(optimizer: str, way: str = "horovod", part: str = "1/1") -> dict[str, str]:
@@ -62,6 +67,7 @@ PLANS = {
     "lanes-gloo-3": Plan(3, True, exact("momentum", "lanes overlap", "2/3")),
     "pace-mpi-2": Plan(2, False),
     "pace-gloo-3": Plan(3, True),
+    "still-gloo-3": Plan(3, True, waits=True),
 }
 JOB_SECONDS = 560
 SHOWN: dict[str, list[str]] = {name: [] for name in PLANS}  # by job, the workers that tests ask for
@@ -128,23 +134,31 @@ def shows(workers: dict[str, list[str]]) -> Callable[[Any], Any]:
 @pytest.fixture(scope="session")
 def shared_jobs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Job]:
-    """Returns a function that gives the finished job of a plan; each runs once."""
-    finished: dict[str, Job] = {}
+) -> Iterator[Callable[[str], Job]]:
+    """Gives a function that gives the finished job of a plan; each runs once."""
+    jobs: dict[str, Future[Job]] = {}
     wanted: dict[str, dict[str, None]] = {}
     for item in request.session.items:
         if pair := getattr(item, "callspec", None) and item.callspec.params.get("shown"):
             wanted.setdefault(pair[0], {})[pair[1]] = None
 
-    def job(name: str) -> Job:
-        if name not in finished:
-            plan = PLANS[name]
-            out = tmp_path_factory.mktemp(name)
+    def start_once(name: str) -> Future[Job]:
+        if name not in jobs:
+            plan, out = PLANS[name], tmp_path_factory.mktemp(name)
             program = ["run.py", *wanted[name]]
-            finished[name] = run_job(program, out, plan.np, plan.gloo, plan.env, JOB_SECONDS)
-        return finished[name]
+            jobs[name] = threads.submit(
+                run_job, program, out, plan.np, plan.gloo, plan.env, JOB_SECONDS
+            )
+        return jobs[name]
 
-    return job
+    def job(name: str) -> Job:
+        for beside in wanted:
+            if PLANS[beside].waits:
+                start_once(beside)
+        return start_once(name).result()
+
+    with ThreadPoolExecutor() as threads:
+        yield job
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from test_failures import LIMIT, check_survivors_of_flows, kill_one, nothing_is_left
+from test_failures import LIMIT, LONGER, check_survivors_of_flows, kill_one, nothing_is_left
 
 # Where the victim is when it is killed, nearly always.
 MOMENTS = {
@@ -22,18 +22,17 @@ MOMENTS = {
 
 
 # Rank 0 has the coordinator, of the job or of its group, and begins each group's exchange.
-LONGER = pytest.mark.soak  # much like the others, half a minute each
 KILLED = [
-    ("quorum", 1),
     ("rounds", 0),
     ("groups", 1),
     ("pairs", 1),
-    ("barrier", 1),
-    ("waiting", 1),
     ("superstep", 1),
-    pytest.param("superstep", 0, marks=LONGER),
-    pytest.param("waiting", 0, marks=LONGER),
+    ("waiting", 0),
+    pytest.param("quorum", 1, marks=LONGER),
     pytest.param("rounds", 1, marks=LONGER),
+    pytest.param("barrier", 1, marks=LONGER),
+    pytest.param("waiting", 1, marks=LONGER),
+    pytest.param("superstep", 0, marks=LONGER),
     pytest.param("groups", 0, marks=LONGER),
 ]
 
@@ -48,16 +47,9 @@ def test_survivors_name_the_killed_rank(tmp_path: Path, way: str, rank: int) -> 
     nothing_is_left(tmp_path)
 
 
+@LONGER
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param("quorum", marks=LONGER),
-        "groups",
-        pytest.param("superstep", marks=LONGER),
-        pytest.param("barrier", marks=LONGER),
-    ],
-)
+@pytest.mark.parametrize("way", ["quorum", "groups", "superstep", "barrier"])
 def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
     code, output, seconds, _ = kill_one(tmp_path, gloo=False, loop=f"fit {way}", rank=1)
     assert code != 0
@@ -72,7 +64,7 @@ def test_mpi_ends_the_job(tmp_path: Path, way: str) -> None:
     [
         pytest.param("quorum", marks=LONGER),
         "rounds",
-        "groups",
+        pytest.param("groups", marks=LONGER),
         pytest.param("pairs", marks=LONGER),
         "superstep",
         pytest.param("barrier", marks=LONGER),

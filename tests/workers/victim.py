@@ -65,6 +65,8 @@ class Announce(keras.callbacks.Callback):
 
 def fit(model: Any) -> None:
     x, y = data()
+    if "short" in sys.argv:  # epochs, whose end is to come soon
+        x, y = x[:1024], y[:1024]
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Announce()]
     model.fit(x, y, batch_size=8, epochs=100, verbose=0, callbacks=callbacks)
 
