@@ -203,9 +203,9 @@ class GradientReducer:
         for variable in variables:
             if key(variable) not in self._keys:
                 number = (self._stream << _KEY_BITS) + len(self._keys)
-                self._keys[key(variable)] = number
                 make_known(number, variable)
                 self.transport.register(number, variable)
+                self._keys[key(variable)] = number
         return [self._keys[key(variable)] for variable in variables]
 
     def push(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:

@@ -24,12 +24,15 @@ def tf_variable(variable: Any) -> Any:
 def make_known(number: int, variable: Any) -> None:
     """Makes a variable known to native code, for good.
 
+    What ranks exchange of a narrower variable than float32 is float32.
+
     Args:
         number: its key, the same on all ranks.
-        variable: a Keras or TensorFlow variable of float32 or float64.
+        variable: a Keras or TensorFlow variable of floats.
     """
     value = tf_variable(variable)
-    add_variable(number, _path_of(variable), value.dtype, value.shape.num_elements())
+    exchanged = tf.float64 if value.dtype == tf.float64 else tf.float32
+    add_variable(number, _path_of(variable), exchanged, value.shape.num_elements())
 
 
 def key(variable: Any) -> Any:

@@ -85,7 +85,7 @@ class Activation:
 
 
 class EmulatedBuilder(Builder):
-    """Makes emulated layers with the variables of the real ones, which it replaces one and all.
+    """Replaces every layer of `Builder` by an emulated one with the same variables.
 
     Layers without variables take no time of their own: a profile's efficiency has them in it.
     """

@@ -99,6 +99,7 @@ stage_native() {
   local failed=0
   if [[ -n $NATIVE_BUILD ]]; then
     wait "$NATIVE_BUILD"
+    trap - EXIT
   fi
   { native_build native-plain && native_test native-plain; } || failed=1
   # Two fuzzers of half a minute each, where a bad read is seen at once.
@@ -118,6 +119,7 @@ main() {
       exit 2
     fi
   done
+  trap 'exit 130' INT  # pytest takes it for itself, and the next stage would go on
   if [[ " ${stages[*]} " == *" pytest "*"native "* ]]; then
     start_native_build
   fi

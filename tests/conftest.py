@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
 from trepak.scripts.launcher import PINNED
@@ -27,7 +28,7 @@ JOB_ENVIRONMENT = {
     "TF_NUM_INTEROP_THREADS": "2",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "TREPAK_STALL_SECONDS": "60",
-    "PYTHONPATH": os.pathsep.join([str(WORKERS), *os.environ.get("PYTHONPATH", "").split()]),
+    "PYTHONPATH": os.pathsep.join([str(WORKERS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
 }
 
 
@@ -216,6 +217,9 @@ def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
+        # Launchers give their ranks groups of their own.
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
         os.killpg(process.pid, 9)
         output, _ = process.communicate()
         return 124, output + f"\nended after {seconds} s"

@@ -76,7 +76,7 @@ def test_mpi_ends_the_job_and_names_the_rank(tmp_path: Path, loop: str, rank: in
         ("compiled_loop", 2),
         pytest.param("fit", 1, marks=LONGER),
         pytest.param("eager_loop", 1, marks=LONGER),
-        pytest.param("fit lanes overlap", 1, marks=LONGER),
+        ("fit lanes overlap", 1),
     ],
 )
 def test_gloo_survivors_name_the_killed_rank(tmp_path: Path, loop: str, rank: int) -> None:

@@ -97,7 +97,7 @@ def test_goes_on_after_a_rank_is_killed(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("way", ["horovod", pytest.param("geryon", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("way", ["horovod", "geryon"])
 def test_takes_in_a_rank_that_is_added(tmp_path: Path, way: str) -> None:
     process, listing = launch(tmp_path, ["localhost:1"], np=1, max_np=2, way=way)
     try:

@@ -17,6 +17,18 @@ from trepak.horovod_ext import exchange
 
 
 @case
+def weights_that_are_set_between_steps_count_as_a_change() -> None:
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), sync=trepak.ADPSGD())
+    variable, step = constant_trainer(optimizer, 1.0)
+    step()
+    optimizer.flush()
+    variable.assign(np.full(5, 7.0, "float32"))
+    step()
+    optimizer.flush()
+    np.testing.assert_allclose(variable.numpy(), 6.0, rtol=1e-5)
+
+
+@case
 def no_step_is_lost() -> Any:
     """With plain SGD and constant gradients the mean of all replicas tells how many there were."""
     rate, steps = 0.25, 10 + 10 * hvd.rank()

@@ -30,6 +30,8 @@ from rna_epochs import fit_in_global_epochs
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import exchange
+from trepak.horovod_ext.stragglers import RoundsOfRank
+from trepak.tf_plugins.model.distributed_models import asynchronous_steps
 
 
 class System(NamedTuple):
@@ -75,7 +77,8 @@ def trains_in_epochs_of_all_ranks_together(system: System) -> Any:
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), sync=system.make())
     assert not any(np.sum(value) for value in optimizer.statistics().values())
     before = weights(model)
-    steps, losses = fit_in_global_epochs(model, optimizer, own_pace=bool(system.steps))
+    monitor = hvd.callbacks.StragglerMonitor(verbose=0)
+    steps, losses = fit_in_global_epochs(model, optimizer, [monitor], bool(system.steps))
     check_equal_on_all_ranks(model)
     assert all(np.any(now != then) for now, then in zip(weights(model), before, strict=True))
     assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
@@ -84,8 +87,14 @@ def trains_in_epochs_of_all_ranks_together(system: System) -> Any:
     assert bool(counted) == bool(system.steps), counted
     if system.steps:
         assert sum(counted[name] for name in system.steps) == steps[hvd.rank()], counted
+        _check_what_the_monitor_shows(monitor, asynchronous_steps(model)[0].rounds())
     _check_that_it_is_a_plain_model(model)
     return counted
+
+
+def _check_what_the_monitor_shows(monitor: Any, mine: RoundsOfRank) -> None:
+    shown = monitor.table.rounds_of(hvd.rank())
+    assert (shown.rounds, shown.contributed) == (mine.rounds, mine.contributed), (shown, mine)
 
 
 def _check_that_it_is_a_plain_model(model: Any) -> None:

@@ -20,8 +20,8 @@ namespace trepak {
 
 // Between a coordinator and its workers, at the end of an epoch or of training.
 namespace coordination {
-constexpr MessageKind kDrain = KindOf("coordination", 1);    // computes no more until all say so
-constexpr MessageKind kDrained = KindOf("coordination", 2);  // all have
+constexpr MessageKind kDrain = KindOf("coordination", 0xf2);    // computes no more until all say so
+constexpr MessageKind kDrained = KindOf("coordination", 0xf3);  // all have
 }  // namespace coordination
 
 // Begins when its flows are open, tells its members of a failure, knows who has come to the end of

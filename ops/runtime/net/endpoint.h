@@ -23,8 +23,8 @@ namespace trepak {
 
 // What every endpoint may say to every other.
 namespace endpoint {
-constexpr MessageKind kAbort = KindOf("endpoint", 1);  // has failed; the payload says why, as text
-constexpr MessageKind kLeave = KindOf("endpoint", 2);  // nothing more comes on this flow
+constexpr MessageKind kAbort = KindOf("endpoint", 0xf0);  // has failed; the payload says why, as text
+constexpr MessageKind kLeave = KindOf("endpoint", 0xf1);  // nothing more comes on this flow
 }  // namespace endpoint
 
 // Checks what comes in, and hands it to the subclass. The first failure is parked in the latch,

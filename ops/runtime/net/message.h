@@ -16,12 +16,12 @@
 
 namespace trepak {
 
-// Which message of which system. Each system numbers its own, from 1 on, in a header of its own;
-// none of them is listed here.
+// Which message of which system. Each system numbers its own, from 1 to 0xef, in a header of its
+// own; none of them is listed here. What all systems say, on their flows, has numbers from 0xf0 on.
 using MessageKind = uint16_t;
 
 // `system`: its stem. It is folded into a byte, so that a message that went to another system's
-// endpoint by mistake is most likely told from one of its own; flows keep systems apart anyway.
+// endpoint by mistake is most likely told from one of its own; each system has its own flows.
 constexpr MessageKind KindOf(std::string_view system, uint8_t number) {
   uint32_t hash = 2166136261;  // FNV-1a
   for (const char letter : system) {
@@ -74,7 +74,7 @@ struct Message {
   Payload payload;
 };
 
-// A message that carries one plain value, as it lies in memory: ranks of one job are of one byte
+// A message that carries one plain value without padding, as it lies in memory: ranks of one job are of one byte
 // order, as their floats travel as they are, too.
 template <typename Body>
 Message MessageOf(MessageKind kind, const Body& body) {

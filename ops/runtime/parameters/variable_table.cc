@@ -7,7 +7,7 @@
 namespace trepak {
 
 Status VariableTable::Add(const Variable& variable) {
-  if (SizeOf(variable.type) == 0) {
+  if (!CanAdd(variable.type)) {
     return InvalidArgumentError("the variable " + variable.name +
                                 " has no elements that can be summed");
   }

@@ -75,7 +75,9 @@ TEST(VariableTableTest, KnowsVariablesByTheirKeys) {
   EXPECT_EQ(table.Find(3)->bytes(), 40U);
   EXPECT_FALSE(table.Find(4).has_value());
   EXPECT_EQ(table.Place(4, {1, false}).code(), StatusCode::kNotFound);
-  EXPECT_EQ(table.Add({4, "text", ElementType::kNone, 5}).code(), StatusCode::kInvalidArgument);
+  for (const ElementType type : {ElementType::kNone, ElementType::kInt64, ElementType::kBfloat16}) {
+    EXPECT_EQ(table.Add({4, "text", type, 5}).code(), StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(VariableTableTest, AVariableKeepsItsSizeAndType) {

@@ -180,6 +180,8 @@ TEST(WireFuzzTest, EndpointsSurviveAnyMessage) {
       server = std::make_unique<ParameterServer>(options, ParameterServer::ServerOptions{}, errors);
       client = std::make_unique<ParameterClient>(options, partition, errors, &variables);
       ASSERT_TRUE(variables.Add({0, "v", ElementType::kFloat32, 8}).ok());
+      // There is no flow to push on, but the client awaits answers from now on.
+      EXPECT_FALSE(client->Push(0, 0, Payload::Allocate(32)).ok());
     }
     const std::string bytes = mutator.Mutate(seeds[mutator.Below(seeds.size())]);
     const size_t header_bytes = std::min(bytes.size(), kHeaderBytes);
