@@ -28,7 +28,9 @@ JOB_ENVIRONMENT = {
     "TF_NUM_INTEROP_THREADS": "2",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "TREPAK_STALL_SECONDS": "60",
-    "PYTHONPATH": os.pathsep.join([str(WORKERS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]),
+    "PYTHONPATH": os.pathsep.join(
+        [str(WORKERS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    ),
 }
 
 
