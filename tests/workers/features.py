@@ -293,3 +293,47 @@ def join_ends_uneven_loops() -> Any:
     for _ in range(hvd.rank() + 1):
         trepak.allreduce(tf.ones([2]), op=trepak.Sum, name="uneven")
     assert int(hvd.join()) == hvd.size() - 1
+
+
+class OwnTransport(trepak.Transport):
+    """A user's own way for gradients, of narrow floats too."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._sums: dict[int, Any] = {}
+
+    def start(self) -> None:
+        pass
+
+    def carries(self, dtype: Any) -> bool:
+        return dtype in (tf.float16, tf.float32)
+
+    def register(self, key: int, variable: Any) -> None:
+        self._names[key] = f"own_{key}"
+
+    def push(self, keys: Any, variables: Any, gradients: Any, factor: float, average: bool) -> None:
+        op = trepak.Average if average else trepak.Sum
+        for key, gradient in zip(keys, gradients, strict=True):
+            total = trepak.allreduce(gradient, op=op, name=self._names[key])
+            self._sums[key] = total * tf.cast(factor, total.dtype)
+
+    def deliver(self, key: int, variable: Any) -> Any:
+        return self._sums.pop(key)
+
+    def pending(self, keys: Any, variables: Any) -> Any:
+        return tf.constant([key in self._sums for key in keys])
+
+
+@case
+def a_transport_of_ones_own_carries_gradients() -> None:
+    transport = OwnTransport()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), transport=transport)
+    variables = [keras.Variable(np.zeros(3), dtype=dtype) for dtype in ("float16", "float32")]
+    optimizer.build(variables)
+    for _ in range(2):
+        gradients = [tf.fill([3], tf.cast(hvd.rank() + 1.0, v.dtype)) for v in variables]
+        optimizer.apply(gradients, variables)
+    mean = (hvd.size() + 1) / 2
+    for variable in variables:
+        np.testing.assert_allclose(variable.numpy(), -2 * mean)
+    assert len(transport._names) == 2 and not transport._sums
