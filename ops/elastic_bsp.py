@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call, load
 
 __all__ = [
     "Schedule",
     "end_step",
     "recorded_steps",
-    "schedule_of",
 ]
 
 
@@ -74,18 +73,4 @@ def recorded_steps(session: int) -> NDArray[np.float64]:
         float64, [steps, 4]: rank, end on rank 0's clock, computing and communication of each, in
         seconds. What a rank waits for others belongs to no step.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        return np.array(load().trepak_elastic_bsp_recorded(session=session))
-
-
-def schedule_of(counters: Any) -> Schedule:
-    """Returns an op's counters as a schedule.
-
-    Args:
-        counters: see the runtime's ElasticBspScheduler::Counters, in their order; float64, [9].
-    """
-    planned = Schedule(*counters.numpy().tolist())
-    counts = ("barriers", "steps", "predictions", "taken_out")
-    return planned._replace(**{name: int(getattr(planned, name)) for name in counts})
+    return np.array(call("elastic_bsp_recorded", session=session), np.float64).reshape(-1, 4)

@@ -104,6 +104,6 @@ def test_unknown_algorithms_are_refused() -> None:
         search([[1.0]], "fastest")
 
 
-def test_the_op_refuses_what_is_no_matrix() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="workers, iterations"):
+def test_native_code_refuses_what_is_no_matrix() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="end_times: must be a matrix"):
         native.search(np.array([1.0, 2.0]), "zipline")
