@@ -51,7 +51,8 @@ class CallOp : public tensorflow::OpKernel {
                                 : absl::InvalidArgumentError("trepak: the arguments of " +
                                                              function + " are no JSON object");
                    }));
-    OutputScalar(context, 0, tensorflow::tstring(result.dump()));
+    const std::string made = result.dump(-1, ' ', false, Json::error_handler_t::replace);
+    OutputScalar(context, 0, tensorflow::tstring(made));
   }
 };
 

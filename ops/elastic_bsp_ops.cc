@@ -102,7 +102,7 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
   return OkStatus();
 }
 
-// What was planned, on rank 0.
+// Of the rank that plans.
 Json ToJson(const ElasticBspScheduler::Counters& c) {
   return {{"barriers", c.barriers},
           {"steps", c.steps},
@@ -115,6 +115,7 @@ Json ToJson(const ElasticBspScheduler::Counters& c) {
           {"planning", c.planning}};
 }
 
+// This rank's, and on rank 0 what was planned.
 Json Statistics(const Session& session) {
   const auto worker = session.Find<ElasticBspWorker>(kWorkerPart);
   const auto coordinator = session.Find<ElasticBspCoordinator>(kCoordinatorPart);
@@ -151,8 +152,9 @@ absl::Status GetRecorded(const Arguments& given, Json* recorded) {
 
 // Runs the scheduler on recorded times until all workers together have taken so many steps.
 //
-// intervals: [workers, steps], see Intervals, as `until`, `after_barrier` and `begin`; of these two
-//   either nothing or all.
+// intervals: [workers, steps]; see Intervals, as for `until` and `after_barrier`, of which there
+// may
+//   be none, and `begin`.
 // pauses: see Simulate.
 absl::Status SimulateSteps(const Arguments& given, Json* made) {
   const auto times = given.Get<Matrix>("intervals");

@@ -6,6 +6,7 @@ import ctypes
 import json
 import re
 import threading
+from operator import methodcaller
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -138,14 +139,10 @@ def call(function: str, **arguments: Any) -> Any:
 def _call(module: ModuleType, function: str, arguments: dict[str, Any]) -> Any:
     import tensorflow as tf
 
-    text = json.dumps(arguments, default=_as_list)
+    text = json.dumps(arguments, default=methodcaller("tolist"))
     with tf.init_scope(), tf.device("CPU:0"):
         result = module.trepak_call(function, _NO_JSON.sub(_as_json, text)).numpy()
     return json.loads(result, object_hook=_as_number)
-
-
-def _as_list(value: Any) -> Any:
-    return value.tolist()  # NumPy's
 
 
 def _as_json(match: re.Match[str]) -> str:

@@ -93,9 +93,20 @@ def test_functions_keep_the_classes_of_their_errors(tmp_path) -> None:
 
 
 def test_the_secret_shows_in_no_error() -> None:
-    secret = list(range(100, 131))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="options of no_system") as error:
-        call("open_session", system="no_system", session=1, options={}, secret=secret)
+    job = {
+        "rank": 0,
+        "size": 1,
+        "host": "",
+        "deadline_milliseconds": 0,
+        "encrypt": False,
+        "dscp": [],
+    }
+    options, secret = {"job": job}, list(range(100, 131))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be 32 bytes") as error:
+        call("open_session", system="no_system", session=1, options=options, secret=secret)
+    assert "101" not in str(error.value)
+    with pytest.raises(tf.errors.NotFoundError, match="there is no system no_system") as error:
+        call("open_session", system="no_system", session=1, options=options, secret=[*secret, 131])
     assert "101" not in str(error.value)
     with pytest.raises(tf.errors.InvalidArgumentError, match="secret: ") as error:
         call("open_session", system="no_system", session=1, options={}, secret="hunter2")
