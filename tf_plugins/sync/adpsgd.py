@@ -8,13 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, exchange, sessions, step_probe
+from trepak.horovod_ext import adpsgd, exchange, step_probe
 from trepak.horovod_ext.stragglers import RoundsOfRank
 from trepak.tf_plugins.optimizer.distribution import Distribution
 from trepak.tf_plugins.sync.asynchronous_step import LocalStep
 from trepak.tf_plugins.sync.sync_model import SyncModel
-
-_BULK = 0  # DSCP
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,7 @@ class Replica(LocalStep):
         self._values.show(self._taken("load"))
 
     def _start(self, variables: Sequence[Any]) -> None:
-        basics.reject_elastic("ADPSGD")
-        options = {"seed": self._seed, **self._values.described()}
-        self.session = sessions.open_session(self.system, options, dscp=[_BULK])
+        self.session = adpsgd.start({"seed": self._seed, **self._values.described()})
         with tf.init_scope():
             self._bring("assign")
             exchange.gather(None, "that all replicas are set")  # before any is averaged
