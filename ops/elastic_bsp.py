@@ -3,44 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trepak.ops.loader import call, load
 
-__all__ = [
-    "Schedule",
-    "end_step",
-    "recorded_steps",
-]
-
-
-class Schedule(NamedTuple):
-    """What the rank that plans, rank 0, has seen and planned since the start; times in seconds.
-
-    Attributes:
-        barriers: that all have passed.
-        steps: of all ranks.
-        waiting: of all ranks.
-        longest_waits: of who came to a barrier first, summed up.
-        predicted_waits: what these were planned to be.
-        predictions: of ends of steps.
-        error: how far off these were, in steps of that rank, summed up.
-        taken_out: how often a rank did not answer, and others went on without it.
-        planning: that planning took.
-    """
-
-    barriers: int
-    steps: int
-    waiting: float
-    longest_waits: float
-    predicted_waits: float
-    predictions: int
-    error: float
-    taken_out: int
-    planning: float
+__all__ = ["end_step", "recorded_steps"]
 
 
 def end_step(session: int, values: Sequence[Any], finite: Any) -> list[Any]:

@@ -92,8 +92,14 @@ absl::Status CloseSession(const Arguments& given, Json*) {
 }
 
 absl::Status GetStatistics(const Arguments& given, Json* statistics) {
-  *statistics = Sessions::Global().Statistics(given.Get<std::string>("system"),
-                                              given.Get<uint32_t>("session"));
+  const auto system = given.Get<std::string>("system");
+  const System* const how = Sessions::Global().FindSystem(system);
+  const auto session = Sessions::Global().Find(system, given.Get<uint32_t>("session"));
+  *statistics = Json::object();
+  if (how != nullptr && how->statistics != nullptr) {
+    *statistics =
+        session == nullptr ? how->statistics(Session(how->name)) : how->statistics(*session);
+  }
   return absl::OkStatus();
 }
 
@@ -204,15 +210,6 @@ void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const St
   } else {
     packed.Output(values, context);
   }
-}
-
-Json Sessions::Statistics(const std::string& system, uint32_t number) const {
-  const System* const how = FindSystem(system);
-  if (how == nullptr || how->statistics == nullptr) {
-    return Json::object();
-  }
-  const std::shared_ptr<Session> session = Find(system, number);
-  return session == nullptr ? how->statistics(Session(how->name)) : how->statistics(*session);
 }
 
 Packed PackedFrom(const Json& options) {

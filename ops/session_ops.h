@@ -68,9 +68,6 @@ class Sessions {
   // Null if there is none of that name; else it stays.
   const System* FindSystem(const std::string& system) const;
 
-  // See System::statistics.
-  Json Statistics(const std::string& system, uint32_t number) const;
-
  private:
   struct Entry {
     std::shared_ptr<Session> session;
@@ -101,11 +98,10 @@ class SessionOp : public Kernel {
   }
 
  protected:
-  // Null if the session is not open, or another rank has that part.
-  template <typename Kind = Worker>
-  std::shared_ptr<Kind> Find(size_t part = 0) const {
+  // Null if the session is not open.
+  std::shared_ptr<Worker> Find() const {
     const auto session = Sessions::Global().Find(Worker::kSystem, number_);
-    return session == nullptr ? nullptr : session->template Find<Kind>(part);
+    return session == nullptr ? nullptr : session->template Find<Worker>(0);
   }
 
   // Null, with the op's error set, if the session is not open.

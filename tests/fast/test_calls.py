@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trepak.ops.loader import call, load
@@ -23,7 +23,10 @@ def bits(value: float) -> bytes:
     return struct.pack("<d", value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=100, deadline=None)
+@example(-0.0)
+@example(5e-324)
+@example(0.1 + 0.2)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 @pytest.mark.parametrize("made", [float, np.float64, lambda value: np.array(value)])
 def test_numbers_survive_bit_for_bit(made, value: float) -> None:
