@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from trepak.ops import zipline as native
-from trepak.ops.zipline import ALGORITHMS
+from trepak.ops.zipline import ALGORITHMS, Barrier
 
 __all__ = ["ALGORITHMS", "Barrier", "search", "zipline"]
-
-
-@dataclass(frozen=True, eq=False)
-class Barrier:
-    """Where workers stop: after one of the iterations of each.
-
-    Attributes:
-        waiting_time: of who stops first, for who stops last (the paper's d_Z); in the unit of the
-            end times.
-        barrier_time: when the last one stops.
-        iterations: int64, [workers], how many each of them does until then.
-        search_seconds: that it took to find it.
-    """
-
-    waiting_time: float
-    barrier_time: float
-    iterations: NDArray[np.int64]
-    search_seconds: float
 
 
 def zipline(end_times: ArrayLike | Sequence[Sequence[float]]) -> Barrier:
@@ -73,5 +54,4 @@ def search(end_times: ArrayLike | Sequence[Sequence[float]], algorithm: str) -> 
         )
     if not np.isfinite(matrix).all() or (np.diff(matrix) < 0).any():
         raise ValueError("each worker's end times must be finite, and must not descend.")
-    found = native.search(matrix, algorithm)
-    return Barrier(found.waiting_time, found.barrier_time, found.iterations, found.seconds)
+    return native.search(matrix, algorithm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call
 
 __all__ = ["BuildInfo", "get_build_info"]
 
@@ -34,10 +34,4 @@ def get_build_info() -> BuildInfo:
     Raises:
         ImportError: The library is missing, or was built for another TensorFlow.
     """
-    import tensorflow as tf
-
-    # Inside a tf.function the op would yield symbolic strings.
-    with tf.init_scope():
-        keys, values = load().trepak_build_info()
-        facts = zip(keys.numpy().tolist(), values.numpy().tolist(), strict=True)
-    return BuildInfo(**{key.decode(): value.decode() for key, value in facts})
+    return BuildInfo(**call("build_info"))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trepak.ops.loader import load, load_horovod_driver
+from trepak.ops.loader import call, load_horovod_driver
 
 __all__ = ["PieceRules", "start_lane", "stop_lanes"]
 
@@ -49,21 +49,10 @@ def start_lane(
     Raises:
         ImportError: the library that drives Horovod has not been built, or not for this Horovod.
     """
-    import tensorflow as tf
-
     load_horovod_driver()
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_start_lane(
-            lane=name,
-            me=me,
-            keys=list(keys),
-            **dataclasses.asdict(rules),
-        )
+    call("start_lane", lane=name, me=me, keys=list(keys), **dataclasses.asdict(rules))
 
 
 def stop_lanes() -> None:
     """Ends all lanes of this process; what waits fails."""
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_stop_lanes()
+    call("stop_lanes")

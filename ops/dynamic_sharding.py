@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call, load
 
 __all__ = ["begin_order", "take_samples"]
 
@@ -20,10 +20,7 @@ def begin_order(key: int, size: int, is_first: bool) -> None:
     Raises:
         tf.errors.UnknownError: the servers have failed.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_begin_order(key=key, size=size, is_first=is_first)
+    call("begin_order", key=key, size=size, is_first=is_first)
 
 
 def take_samples(key: int, size: int, count: int) -> Any:

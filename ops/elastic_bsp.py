@@ -3,45 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call, load
 
-__all__ = [
-    "Schedule",
-    "end_step",
-    "recorded_steps",
-    "schedule_of",
-]
-
-
-class Schedule(NamedTuple):
-    """What the rank that plans, rank 0, has seen and planned since the start; times in seconds.
-
-    Attributes:
-        barriers: that all have passed.
-        steps: of all ranks.
-        waiting: of all ranks.
-        longest_waits: of who came to a barrier first, summed up.
-        predicted_waits: what these were planned to be.
-        predictions: of ends of steps.
-        error: how far off these were, in steps of that rank, summed up.
-        taken_out: how often a rank did not answer, and others went on without it.
-        planning: that planning took.
-    """
-
-    barriers: int
-    steps: int
-    waiting: float
-    longest_waits: float
-    predicted_waits: float
-    predictions: int
-    error: float
-    taken_out: int
-    planning: float
+__all__ = ["end_step", "recorded_steps"]
 
 
 def end_step(session: int, values: Sequence[Any], finite: Any) -> list[Any]:
@@ -74,18 +43,4 @@ def recorded_steps(session: int) -> NDArray[np.float64]:
         float64, [steps, 4]: rank, end on rank 0's clock, computing and communication of each, in
         seconds. What a rank waits for others belongs to no step.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        return np.array(load().trepak_elastic_bsp_recorded(session=session))
-
-
-def schedule_of(counters: Any) -> Schedule:
-    """Returns an op's counters as a schedule.
-
-    Args:
-        counters: see the runtime's ElasticBspScheduler::Counters, in their order; float64, [9].
-    """
-    planned = Schedule(*counters.numpy().tolist())
-    counts = ("barriers", "steps", "predictions", "taken_out")
-    return planned._replace(**{name: int(getattr(planned, name)) for name in counts})
+    return np.array(call("elastic_bsp_recorded", session=session), np.float64).reshape(-1, 4)

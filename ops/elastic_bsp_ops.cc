@@ -1,8 +1,7 @@
 // ElasticBSP, SSP and ASP, as a system, and their ops.
 
-#include "ops/elastic_bsp_ops.h"
-
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +9,10 @@
 
 #include "ops/packed.h"
 #include "ops/runtime/coordination/sample_budget.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_coordinator.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_simulation.h"
+#include "ops/runtime/elastic_bsp/elastic_bsp_worker.h"
+#include "ops/session_ops.h"
 #include "ops/worker_ops.h"
 #include "tensorflow/core/framework/op.h"
 
@@ -33,6 +36,22 @@ go on.
 made: what the step has made of the values that it went on from.
 finite: its gradients were; if not, it is left out.
 )doc");
+
+// How far workers may go, as options say it.
+ElasticBspScheduler::Rules RulesFrom(const Json& options) {
+  using Model = ElasticBspScheduler::Model;
+  using Kind = Expectation::Kind;
+  static const std::map<std::string, Model> models = {
+      {"elastic_bsp", Model::kElasticBsp}, {"ssp", Model::kSsp}, {"asp", Model::kAsp}};
+  static const std::map<std::string, Kind> kinds = {
+      {"last", Kind::kLast}, {"mean", Kind::kMean}, {"exponential", Kind::kExponential}};
+  ElasticBspScheduler::Rules rules;
+  rules.model = models.at(options.at("model").get<std::string>());
+  rules.prediction = kinds.at(options.at("prediction").get<std::string>());
+  rules.lookahead = options.at("lookahead").get<uint32_t>();
+  rules.staleness = options.at("staleness").get<uint32_t>();
+  return rules;
+}
 
 // Neighbours that now have the same precedence travel together.
 std::vector<ServedParameters::Part> PartsOf(const std::vector<uint32_t>& keys,
@@ -83,29 +102,98 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
   return OkStatus();
 }
 
-// This rank's, and on rank 0 what was planned; see ElasticBspScheduler::Counters.
+// Of the rank that plans.
+Json ToJson(const ElasticBspScheduler::Counters& c) {
+  return {{"barriers", c.barriers},
+          {"steps", c.steps},
+          {"waiting", c.waiting},
+          {"longest_waits", c.longest_waits},
+          {"predicted_waits", c.predicted_waits},
+          {"predictions", c.predictions},
+          {"error", c.error},
+          {"taken_out", c.taken_out},
+          {"planning", c.planning}};
+}
+
+// This rank's, and on rank 0 what was planned.
 Json Statistics(const Session& session) {
   const auto worker = session.Find<ElasticBspWorker>(kWorkerPart);
   const auto coordinator = session.Find<ElasticBspCoordinator>(kCoordinatorPart);
   const auto c = worker == nullptr ? ElasticBspWorker::Counters{} : worker->counters();
-  const auto planned =
-      coordinator == nullptr ? ElasticBspScheduler::Counters{} : coordinator->counters();
-  return {{"steps", c.steps},
-          {"barriers", c.barriers},
-          {"met", c.met},
-          {"not_finite", c.not_finite},
-          {"waiting_seconds", 1e-9 * static_cast<double>(c.waiting_nanoseconds)},
-          {"exchange_seconds", 1e-9 * static_cast<double>(c.exchange_nanoseconds)},
-          {"planned_barriers", planned.barriers},
-          {"planned_steps", planned.steps},
-          {"planned_waiting", planned.waiting},
-          {"planned_longest_waits", planned.longest_waits},
-          {"planned_predicted_waits", planned.predicted_waits},
-          {"planned_predictions", planned.predictions},
-          {"planned_error", planned.error},
-          {"planned_taken_out", planned.taken_out},
-          {"planned_planning", planned.planning}};
+  Json statistics = {{"steps", c.steps},
+                     {"barriers", c.barriers},
+                     {"met", c.met},
+                     {"not_finite", c.not_finite},
+                     {"waiting_seconds", 1e-9 * static_cast<double>(c.waiting_nanoseconds)},
+                     {"exchange_seconds", 1e-9 * static_cast<double>(c.exchange_nanoseconds)}};
+  const Json planned =
+      ToJson(coordinator == nullptr ? ElasticBspScheduler::Counters{} : coordinator->counters());
+  for (const auto& [name, value] : planned.items()) {
+    statistics["planned_" + name] = value;
+  }
+  return statistics;
 }
+
+// Says when steps ended, on the rank that plans; else nothing. Of each: rank, end, computing,
+// communication.
+absl::Status GetRecorded(const Arguments& given, Json* recorded) {
+  const auto session =
+      Sessions::Global().Find(ElasticBspWorker::kSystem, given.Get<uint32_t>("session"));
+  const auto coordinator =
+      session == nullptr ? nullptr : session->Find<ElasticBspCoordinator>(kCoordinatorPart);
+  *recorded = Json::array();
+  if (coordinator != nullptr) {
+    for (const ElasticBspScheduler::Step& step : coordinator->recorded()) {
+      recorded->push_back({step.worker, step.end, step.computing, step.communication});
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Runs the scheduler on recorded times until all workers together have taken so many steps.
+//
+// intervals: [workers, steps]; see Intervals, as for `until` and `after_barrier`, of which there
+// may
+//   be none, and `begin`.
+// pauses: see Simulate.
+absl::Status SimulateSteps(const Arguments& given, Json* made) {
+  const auto times = given.Get<Matrix>("intervals");
+  if (times.values.empty()) {
+    return absl::InvalidArgumentError("there must be a step of each worker");
+  }
+  const auto until = given.Get<Matrix>("until");
+  const bool matches = until.rows == times.rows && until.columns == times.columns;
+  if (!until.values.empty() && !matches) {
+    return absl::InvalidArgumentError("there must be a time for each step, or none");
+  }
+  const auto longer = given.Get<std::vector<double>>("after_barrier");
+  if (!longer.empty() && longer.size() != times.rows) {
+    return absl::InvalidArgumentError("there must be a factor for each worker, or none");
+  }
+  ElasticBspScheduler::Rules rules = RulesFrom(given.Get<Json>("options"));
+  rules.workers = static_cast<uint32_t>(times.rows);
+  const auto or_null = [](const std::vector<double>& values) {
+    return values.empty() ? nullptr : values.data();
+  };
+  const Intervals intervals{times.values.data(), or_null(until.values), times.rows,
+                            times.columns,       or_null(longer),       given.Get<double>("begin")};
+  const Simulated simulated =
+      Simulate(rules, intervals, static_cast<uint64_t>(given.AtLeast(1, "steps")),
+               given.Get<std::vector<uint64_t>>("pauses"));
+  Json recorded = Json::array();
+  for (const Simulated::Step& step : simulated.steps) {
+    recorded.push_back({step.worker, step.begin, step.end});
+  }
+  *made = {{"seconds", simulated.seconds},
+           {"waiting", simulated.waiting},
+           {"steps", simulated.taken},
+           {"schedule", ToJson(simulated.counters)},
+           {"recorded", std::move(recorded)}};
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] const bool kCallsRegistered =
+    RegisterCalls({{"elastic_bsp_recorded", GetRecorded}, {"simulate_elastic_bsp", SimulateSteps}});
 
 [[maybe_unused]] const bool kRegistered = Sessions::Global().Register(
     ElasticBspWorker::kSystem, {"ElasticBSP, SSP or ASP",

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trepak.ops.elastic_bsp import Schedule, schedule_of
-from trepak.ops.loader import load
+from trepak.ops.loader import call
 
-__all__ = ["Simulated", "simulate"]
+__all__ = ["Schedule", "Simulated", "simulate"]
+
+
+class Schedule(NamedTuple):
+    """What the rank that plans, rank 0, has seen and planned since the start; times in seconds.
+
+    Attributes:
+        barriers: that all have passed.
+        steps: of all ranks.
+        waiting: of all ranks.
+        longest_waits: of who came to a barrier first, summed up.
+        predicted_waits: what these were planned to be.
+        predictions: of ends of steps.
+        error: how far off these were, in steps of that rank, summed up.
+        taken_out: how often a rank did not answer, and others went on without it.
+        planning: that planning took.
+    """
+
+    barriers: int
+    steps: int
+    waiting: float
+    longest_waits: float
+    predicted_waits: float
+    predictions: int
+    error: float
+    taken_out: int
+    planning: float
 
 
 class Simulated(NamedTuple):
@@ -61,22 +85,20 @@ def simulate(
             a factor for each rank. That times are positive, finite and rise is not checked; see
             `horovod_ext.elastic_bsp_simulation.Record`.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        made = load().trepak_elastic_bsp_simulate(
-            tf.convert_to_tensor(intervals, tf.float64),
-            tf.convert_to_tensor([[]] if until is None else until, tf.float64),
-            tf.convert_to_tensor([] if after_barrier is None else after_barrier, tf.float64),
-            tf.convert_to_tensor(begin, tf.float64),
-            options=json.dumps(options),
-            steps=steps,
-            pauses=list(pauses),
-        )
+    made = call(
+        "simulate_elastic_bsp",
+        intervals=np.asarray(intervals, np.float64),
+        until=np.asarray([] if until is None else until, np.float64),
+        after_barrier=np.asarray([] if after_barrier is None else after_barrier, np.float64),
+        begin=begin,
+        options=options,
+        steps=steps,
+        pauses=list(pauses),
+    )
     return Simulated(
-        float(made.seconds),
-        np.array(made.waiting),
-        np.array(made.taken),
-        schedule_of(made.counters),
-        np.array(made.recorded),
+        made["seconds"],
+        np.array(made["waiting"], np.float64),
+        np.array(made["steps"], np.int64),
+        Schedule(**made["schedule"]),
+        np.array(made["recorded"], np.float64).reshape(-1, 3),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call, load
 
 __all__ = [
     "register_server_protocol",
@@ -25,17 +25,13 @@ def register_server_protocol() -> None:
     """
     import os
 
-    import tensorflow as tf
-
     if os.environ.get("TREPAK_ENCRYPT") == "1":
         raise RuntimeError(
             "TREPAK_ENCRYPT is 1, but grpc+geryon can't be encrypted: TensorFlow's own gRPC, which "
             "carries the flows' secret and some of the tensors, is plain. Unset TREPAK_ENCRYPT, or "
             "train with trepak.Geryon() instead of parameter servers over gRPC."
         )
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_register_server_protocol()
+    call("register_server_protocol")
 
 
 def server_protocol_bytes() -> Any:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/lane_table.h"
+#include "ops/op_helpers.h"
 #include "ops/payload_tensor.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -228,10 +229,7 @@ class PendingGradientsOp : public tensorflow::OpKernel {
       status = OkStatus();  // where nothing runs nothing can be pending
     }
     OP_REQUIRES_OK(context, ToFlowError(status));
-    tensorflow::Tensor* output = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, {static_cast<int64_t>(keys_.size())}, &output));
-    std::copy(pending.begin(), pending.end(), output->vec<bool>().data());
+    OutputVector<bool>(context, 0, pending);
   }
 
  private:

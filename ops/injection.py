@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call
 
 __all__ = ["Delay", "configure_injection", "parse_delay", "parse_duration", "parse_slow"]
 
-_KINDS = ("uniform", "round-robin", "probability")  # in the order of DelayRule::Kind
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _FORMS = "uniform:LOW:HIGH, round-robin:SECONDS or probability:P:SECONDS, e.g. uniform:0:50ms"
 
@@ -111,16 +111,12 @@ def configure_injection(
     Raises:
         ImportError: the native library is missing.
     """
-    import tensorflow as tf
-
-    numbers = [[d.low, d.high, d.probability] for d in delays]
-    with tf.init_scope():
-        load().trepak_configure_injection(
-            tf.constant([_KINDS.index(d.kind) for d in delays], tf.int32),
-            tf.reshape(tf.constant(numbers, tf.float64), [-1, 3]),
-            slow=slow,
-            seed=seed,
-            rank=rank,
-            size=size,
-            kill_step=-1 if kill_step is None else kill_step,
-        )
+    call(
+        "configure_injection",
+        slow=slow,
+        delays=[dataclasses.asdict(delay) for delay in delays],
+        seed=seed,
+        rank=rank,
+        size=size,
+        kill_step=-1 if kill_step is None else kill_step,
+    )

@@ -1,20 +1,25 @@
-"""Finds the native libraries, and loads the ops', once, when they are first needed."""
+"""Finds the native libraries, loads the ops', once, when needed, and calls their functions."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import re
 import threading
+from operator import methodcaller
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-__all__ = ["library_path", "load", "load_horovod_driver", "mpi_yield_path"]
+__all__ = ["call", "library_path", "load", "load_horovod_driver", "mpi_yield_path"]
 
 _REMEDY = (
     "Rebuild it for this TensorFlow: run `make setup` in trepak's source folder, or "
     "`pip install -e . --no-build-isolation` there."
 )
 _PATTERN = "_trepak_ops.tf{minor}.so"
+# What Python's JSON has and JSON has not, and text, in which it is but text.
+_NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 _lock = threading.Lock()
 _loaded: dict[Path, ModuleType] = {}  # Guarded by _lock.
@@ -93,7 +98,7 @@ def _beside_this(name: str) -> Path:
 
 
 def load(directory: Path | None = None, tensorflow_version: str | None = None) -> ModuleType:
-    """Returns the module of the native ops, e.g. `load().trepak_build_info()`.
+    """Returns the module of the native ops, e.g. `load().trepak_digests(values)`.
 
     The first call loads the library, later ones return the same module. Safe to call from several
     threads.
@@ -110,6 +115,42 @@ def load(directory: Path | None = None, tensorflow_version: str | None = None) -
         if path not in _loaded:
             _loaded[path] = _load_library(path)
         return _loaded[path]
+
+
+def call(function: str, **arguments: Any) -> Any:
+    """Calls a function of the native library, at once, also while a tf.function is traced.
+
+    Args:
+        function: what it is registered as; see `ops/calls.h`.
+        arguments: what JSON can hold, infinities, and NumPy's arrays and numbers.
+
+    Returns:
+        What JSON can hold, and infinities.
+
+    Raises:
+        ImportError: As for `load`.
+        tf.errors.NotFoundError: There is no such function, or it says so.
+        tf.errors.InvalidArgumentError: An argument is missing or wrong.
+        tf.errors.OpError: What else the function says.
+    """
+    return _call(load(), function, arguments)
+
+
+def _call(module: ModuleType, function: str, arguments: dict[str, Any]) -> Any:
+    import tensorflow as tf
+
+    text = json.dumps(arguments, default=methodcaller("tolist"))
+    with tf.init_scope(), tf.device("CPU:0"):
+        result = module.trepak_call(function, _NO_JSON.sub(_as_json, text)).numpy()
+    return json.loads(result, object_hook=_as_number)
+
+
+def _as_json(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else f'{{"number": "{match[0]}"}}'
+
+
+def _as_number(made: dict[str, Any]) -> Any:
+    return float(made["number"]) if made.keys() == {"number"} else made
 
 
 def _load_library(path: Path) -> ModuleType:
@@ -131,20 +172,14 @@ def _load_library(path: Path) -> ModuleType:
 
 def _check_version(module: ModuleType, path: Path, running: str) -> None:
     """Checks what the library says of itself: a file name can lie (copied, renamed)."""
-    import tensorflow as tf
-
-    if not hasattr(module, "trepak_build_info"):
+    if not hasattr(module, "trepak_call"):
         # TensorFlow gives an op to the first library that registers it.
         raise ImportError(
             f"{path} brings no ops: either it is not trepak's native library, or another copy of "
             "it has been loaded in this process. Use one trepak installation per process.",
             path=str(path),
         )
-    # The first call may come from inside a tf.function, where the op would yield symbolic strings.
-    with tf.init_scope():
-        keys, values = module.trepak_build_info()
-        facts = dict(zip(keys.numpy().tolist(), values.numpy().tolist(), strict=True))
-    compiled = facts[b"tensorflow"].decode()
+    compiled = _call(module, "build_info", {})["tensorflow"]
     if compiled.split(".")[:2] != running.split(".")[:2]:
         raise ImportError(
             f"trepak's native library {path} was compiled against TensorFlow {compiled}, but "

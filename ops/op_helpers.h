@@ -1,4 +1,4 @@
-// How ops output scalars and vectors.
+// How ops output scalars, vectors, or nothing.
 
 #ifndef TREPAK_OPS_OP_HELPERS_H_
 #define TREPAK_OPS_OP_HELPERS_H_
@@ -8,8 +8,13 @@
 #include <utility>
 
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {
+
+inline absl::Status NoOutputs(tensorflow::shape_inference::InferenceContext*) {
+  return absl::OkStatus();
+}
 
 template <typename Value>
 void OutputScalar(tensorflow::OpKernelContext* context, int output, Value value) {

@@ -1,32 +1,14 @@
-// What ops share: how errors become TensorFlow's, and the client of the parameter servers.
+// The client of the parameter servers, as ops know it.
 
 #ifndef TREPAK_OPS_PARAMETER_SERVICE_OPS_H_
 #define TREPAK_OPS_PARAMETER_SERVICE_OPS_H_
 
 #include <memory>
-#include <string>
 
-#include "ops/runtime/net/status.h"
 #include "ops/runtime/parameters/parameter_service.h"
-#include "tensorflow/core/framework/shape_inference.h"
+#include "ops/status_adapter.h"
 
 namespace trepak {
-
-inline absl::Status NoOutputs(tensorflow::shape_inference::InferenceContext*) {
-  return absl::OkStatus();
-}
-
-// An error of the one code that the Python side turns into HorovodInternalError; but not for what
-// is not there at all, which no other try would bring.
-inline absl::Status ToFlowError(const Status& status) {
-  if (status.code() == StatusCode::kNotFound) {
-    return absl::NotFoundError("trepak: " + std::string(status.message()));
-  }
-  const std::string message(status.message());
-  const bool is_horovods = message.rfind("Horovod: ", 0) == 0;
-  return status.ok() ? absl::OkStatus()
-                     : absl::UnknownError((is_horovods ? "" : "trepak's flows: ") + message);
-}
 
 // This process's client of the parameter servers; null, with `status`, if they don't run.
 inline std::shared_ptr<ParameterClient> FindClient(Status* status) {

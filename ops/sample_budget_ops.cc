@@ -1,6 +1,6 @@
 // Epochs of so many samples of all ranks together.
 
-#include "ops/parameter_service_ops.h"
+#include "ops/op_helpers.h"
 #include "ops/runtime/coordination/sample_budget.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -42,10 +42,9 @@ class EndOfEpochOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("samples", &samples_));
   }
   void Compute(tensorflow::OpKernelContext* context) override {
-    tensorflow::Tensor* end = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &end));
-    end->scalar<int64_t>()() = static_cast<int64_t>(SampleBudget::Global().EndOfEpoch(
-        static_cast<uint64_t>(dataset_), static_cast<uint64_t>(samples_)));
+    const uint64_t end = SampleBudget::Global().EndOfEpoch(static_cast<uint64_t>(dataset_),
+                                                           static_cast<uint64_t>(samples_));
+    OutputScalar(context, 0, static_cast<int64_t>(end));
   }
 
  private:
@@ -58,9 +57,15 @@ class EpochGoesOnOp : public tensorflow::OpKernel {
   using OpKernel::OpKernel;
   void Compute(tensorflow::OpKernelContext* context) override {
     const int64_t end = context->input(0).scalar<int64_t>()();
-    tensorflow::Tensor* goes_on = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &goes_on));
-    goes_on->scalar<bool>()() = !SampleBudget::Global().HasReached(static_cast<uint64_t>(end));
+    OutputScalar(context, 0, !SampleBudget::Global().HasReached(static_cast<uint64_t>(end)));
+  }
+};
+
+class CountDealtOp : public tensorflow::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(tensorflow::OpKernelContext*) override {
+    SampleBudget::Global().Count(SampleBudget::Global().TakeDealt());
   }
 };
 
@@ -74,14 +79,6 @@ class DealOp : public tensorflow::OpKernel {
 
 REGISTER_KERNEL_BUILDER(Name("TrepakEndOfEpoch").Device(tensorflow::DEVICE_CPU), EndOfEpochOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakEpochGoesOn").Device(tensorflow::DEVICE_CPU), EpochGoesOnOp);
-class CountDealtOp : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext*) override {
-    SampleBudget::Global().Count(SampleBudget::Global().TakeDealt());
-  }
-};
-
 REGISTER_KERNEL_BUILDER(Name("TrepakCountDealt").Device(tensorflow::DEVICE_CPU), CountDealtOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakDeal").Device(tensorflow::DEVICE_CPU), DealOp);
 

@@ -5,48 +5,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {
 namespace {
-
-REGISTER_OP("TrepakOpenSession")
-    .Input("secret: string")
-    .Output("addresses: string")
-    .Attr("system: string")
-    .Attr("session: int")
-    .Attr("options: string")
-    .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(
-          0, context->Vector(tensorflow::shape_inference::InferenceContext::kUnknownDim));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Has this rank's share of a system listen.
-
-addresses: by the system's parts, where others reach this rank's; empty where it has none.
-secret: 32 bytes that only this job knows.
-options: JSON: `job`, this process's place in it, and the system's own.
-)doc");
-
-REGISTER_OP("TrepakConnectSession")
-    .Input("addresses: string")
-    .Attr("system: string")
-    .Attr("session: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Opens this rank's flows. addresses: [ranks, parts].");
-
-REGISTER_OP("TrepakCloseSession")
-    .Attr("system: string")
-    .Attr("session: int")
-    .Attr("patience_milliseconds: int")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Ends its threads and flows; what waits fails. Others get time to end as well.");
 
 REGISTER_OP("TrepakAct")
     .Input("values: types")
@@ -66,14 +28,6 @@ Does what a step does with a session, and ends when that is done; see System::ac
 made: of the attribute shapes.
 )doc");
 
-REGISTER_OP("TrepakSessionStatistics")
-    .Output("statistics: string")
-    .Attr("system: string")
-    .Attr("session: int")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
-    .Doc("Says what has been counted on this rank, as JSON.");
-
 JobOptions JobFrom(const Json& job) {
   JobOptions options;
   options.rank = job.at("rank").get<uint32_t>();
@@ -85,92 +39,83 @@ JobOptions JobFrom(const Json& job) {
   return options;
 }
 
-// What the ops share, kernels of type Kernel.
-template <typename Kernel = tensorflow::OpKernel>
-class AnySessionOp : public Kernel {
+// Has this rank's share of a system listen. Returns, by the system's parts, where others reach this
+// rank's; empty where it has none.
+absl::Status OpenSession(const Arguments& given, Json* addresses) {
+  const auto system = given.Get<std::string>("system");
+  const auto number = given.Get<uint32_t>("session");
+  const auto options = given.Get<Json>("options");
+  const auto secret = given.Get<std::vector<uint8_t>>("secret");
+  Sessions& sessions = Sessions::Global();
+  return WithoutThrowing("the options of " + system, [&] {
+    JobOptions job = JobFrom(options.at("job"));
+    if (secret.size() != job.secret.size()) {
+      return absl::InvalidArgumentError("the secret must be 32 bytes");
+    }
+    std::copy(secret.begin(), secret.end(), job.secret.begin());
+    const Status status = sessions.Open(system, number, job, options);
+    if (status.ok()) {
+      *addresses = sessions.Find(system, number)->addresses();
+    }
+    // Options that are wrong are no other rank's failure.
+    return status.code() == StatusCode::kInvalidArgument
+               ? absl::InvalidArgumentError("trepak: " + std::string(status.message()))
+               : ToFlowError(status);
+  });
+}
+
+// Opens this rank's flows. addresses: by rank, what OpenSession has returned there.
+absl::Status ConnectSession(const Arguments& given, Json*) {
+  const auto system = given.Get<std::string>("system");
+  const auto by_rank = given.Get<std::vector<Session::Addresses>>("addresses");
+  const auto session = Sessions::Global().Find(system, given.Get<uint32_t>("session"));
+  if (session == nullptr) {
+    return ToFlowError(Sessions::Global().NotOpen(system));
+  }
+  std::vector<Session::Addresses> by_part(by_rank.at(0).size());
+  for (const Session::Addresses& addresses : by_rank) {
+    for (size_t part = 0; part < by_part.size(); ++part) {
+      by_part[part].push_back(addresses.at(part));
+    }
+  }
+  return ToFlowError(session->Connect(by_part));
+}
+
+// Ends its threads and flows; what waits fails. Others get time to end as well.
+absl::Status CloseSession(const Arguments& given, Json*) {
+  const auto patience = std::chrono::milliseconds(given.Get<int64_t>("patience_milliseconds"));
+  if (const auto session = Sessions::Global().Find(given.Get<std::string>("system"),
+                                                   given.Get<uint32_t>("session"))) {
+    session->Close(patience);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GetStatistics(const Arguments& given, Json* statistics) {
+  const auto system = given.Get<std::string>("system");
+  const System* const how = Sessions::Global().FindSystem(system);
+  const auto session = Sessions::Global().Find(system, given.Get<uint32_t>("session"));
+  *statistics = Json::object();
+  if (how != nullptr && how->statistics != nullptr) {
+    *statistics =
+        session == nullptr ? how->statistics(Session(how->name)) : how->statistics(*session);
+  }
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterCalls({{"open_session", OpenSession},
+                                                         {"connect_session", ConnectSession},
+                                                         {"close_session", CloseSession},
+                                                         {"session_statistics", GetStatistics}});
+
+class ActOp : public tensorflow::AsyncOpKernel {
  public:
-  explicit AnySessionOp(tensorflow::OpKernelConstruction* context) : Kernel(context) {
+  explicit ActOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
     int64_t number = 0;
+    std::string action;
     OP_REQUIRES_OK(context, context->GetAttr("system", &system_));
     OP_REQUIRES_OK(context, context->GetAttr("session", &number));
     number_ = static_cast<uint32_t>(number);
-  }
-
- protected:
-  std::string system_;
-  uint32_t number_ = 0;
-};
-
-class OpenSessionOp : public AnySessionOp<> {
- public:
-  explicit OpenSessionOp(tensorflow::OpKernelConstruction* context) : AnySessionOp(context) {
-    std::string text;
-    OP_REQUIRES_OK(context, context->GetAttr("options", &text));
-    OP_REQUIRES_OK(context, ToOptionsError(WithoutThrowing(system_, [&] {
-                     options_ = Json::parse(text);
-                     job_ = JobFrom(options_.at("job"));
-                     return OkStatus();
-                   })));
-  }
-
-  void Compute(tensorflow::OpKernelContext* context) override {
-    JobOptions job = job_;
-    const tensorflow::tstring& secret = context->input(0).scalar<tensorflow::tstring>()();
-    OP_REQUIRES(context, secret.size() == job.secret.size(),
-                absl::InvalidArgumentError("the secret must be 32 bytes"));
-    std::copy(secret.begin(), secret.end(), job.secret.begin());
-    OP_REQUIRES_OK(context, ToOptionsError(WithoutThrowing(system_, [&] {
-                     return Sessions::Global().Open(system_, number_, job, options_);
-                   })));
-    const Session::Addresses found = Sessions::Global().Find(system_, number_)->addresses();
-    tensorflow::Tensor* addresses = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, {static_cast<int64_t>(found.size())}, &addresses));
-    std::copy(found.begin(), found.end(), addresses->vec<tensorflow::tstring>().data());
-  }
-
- private:
-  Json options_;
-  JobOptions job_;
-};
-
-class ConnectSessionOp : public AnySessionOp<> {
- public:
-  using AnySessionOp::AnySessionOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const std::shared_ptr<Session> session = Sessions::Global().Find(system_, number_);
-    OP_REQUIRES_OK(context, ToFlowError(session == nullptr ? Sessions::Global().NotOpen(system_)
-                                                           : OkStatus()));
-    const auto given = context->input(0).matrix<tensorflow::tstring>();
-    std::vector<Session::Addresses> addresses(static_cast<size_t>(given.dimension(1)));
-    for (int64_t rank = 0; rank < given.dimension(0); ++rank) {
-      for (size_t part = 0; part < addresses.size(); ++part) {
-        addresses[part].emplace_back(given(rank, static_cast<int64_t>(part)));
-      }
-    }
-    OP_REQUIRES_OK(context, ToFlowError(session->Connect(addresses)));
-  }
-};
-
-class CloseSessionOp : public AnySessionOp<> {
- public:
-  explicit CloseSessionOp(tensorflow::OpKernelConstruction* context) : AnySessionOp(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("patience_milliseconds", &patience_));
-  }
-  void Compute(tensorflow::OpKernelContext*) override {
-    if (const std::shared_ptr<Session> session = Sessions::Global().Find(system_, number_)) {
-      session->Close(std::chrono::milliseconds(patience_));
-    }
-  }
-
- private:
-  int64_t patience_ = 0;
-};
-
-class ActOp : public AnySessionOp<tensorflow::AsyncOpKernel> {
- public:
-  explicit ActOp(tensorflow::OpKernelConstruction* context) : AnySessionOp(context) {
-    std::string action;
     OP_REQUIRES_OK(context, context->GetAttr("action", &action));
     OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
     const System* const system = Sessions::Global().FindSystem(system_);
@@ -194,27 +139,13 @@ class ActOp : public AnySessionOp<tensorflow::AsyncOpKernel> {
   }
 
  private:
+  std::string system_;
+  uint32_t number_ = 0;
   System::Action action_;
   Packed packed_;
 };
 
-class SessionStatisticsOp : public AnySessionOp<> {
- public:
-  using AnySessionOp::AnySessionOp;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    tensorflow::Tensor* text = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {}, &text));
-    text->scalar<tensorflow::tstring>()() = Sessions::Global().Statistics(system_, number_).dump();
-  }
-};
-
 REGISTER_KERNEL_BUILDER(Name("TrepakAct").Device(tensorflow::DEVICE_CPU), ActOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakOpenSession").Device(tensorflow::DEVICE_CPU), OpenSessionOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakConnectSession").Device(tensorflow::DEVICE_CPU),
-                        ConnectSessionOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakCloseSession").Device(tensorflow::DEVICE_CPU), CloseSessionOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakSessionStatistics").Device(tensorflow::DEVICE_CPU),
-                        SessionStatisticsOp);
 
 }  // namespace
 
@@ -279,15 +210,6 @@ void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const St
   } else {
     packed.Output(values, context);
   }
-}
-
-Json Sessions::Statistics(const std::string& system, uint32_t number) const {
-  const System* const how = FindSystem(system);
-  if (how == nullptr || how->statistics == nullptr) {
-    return Json::object();
-  }
-  const std::shared_ptr<Session> session = Find(system, number);
-  return session == nullptr ? how->statistics(Session(how->name)) : how->statistics(*session);
 }
 
 Packed PackedFrom(const Json& options) {

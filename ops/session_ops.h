@@ -4,24 +4,21 @@
 #define TREPAK_OPS_SESSION_OPS_H_
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ops/calls.h"
 #include "ops/packed.h"
 #include "ops/parameter_service_ops.h"
 #include "ops/runtime/net/session.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace trepak {
-
-using Json = nlohmann::json;
 
 // How a session of a system is made. Python's dataclass declares the options, with their defaults,
 // and has checked them; what is missing or of another type here is an error that names it.
@@ -71,9 +68,6 @@ class Sessions {
   // Null if there is none of that name; else it stays.
   const System* FindSystem(const std::string& system) const;
 
-  // See System::statistics.
-  Json Statistics(const std::string& system, uint32_t number) const;
-
  private:
   struct Entry {
     std::shared_ptr<Session> session;
@@ -84,23 +78,6 @@ class Sessions {
   std::map<std::string, System> systems_;                      // Guarded by mutex_; none goes.
   std::map<std::pair<std::string, uint32_t>, Entry> entries_;  // Guarded by mutex_.
 };
-
-// Runs what reads the options of a system, whose exceptions end here.
-template <typename Read>
-Status WithoutThrowing(const std::string& system, const Read& read) {
-  try {
-    return read();
-  } catch (const std::exception& error) {
-    return InvalidArgumentError("the options of " + system + ": " + error.what());
-  }
-}
-
-// Options that are wrong are no other rank's failure.
-inline absl::Status ToOptionsError(const Status& status) {
-  return status.code() == StatusCode::kInvalidArgument
-             ? absl::InvalidArgumentError("trepak: " + std::string(status.message()))
-             : ToFlowError(status);
-}
 
 // Where the tensors of which a session's options have the dtype and shapes lie in one buffer.
 Packed PackedFrom(const Json& options);
@@ -121,11 +98,10 @@ class SessionOp : public Kernel {
   }
 
  protected:
-  // Null if the session is not open, or another rank has that part.
-  template <typename Kind = Worker>
-  std::shared_ptr<Kind> Find(size_t part = 0) const {
+  // Null if the session is not open.
+  std::shared_ptr<Worker> Find() const {
     const auto session = Sessions::Global().Find(Worker::kSystem, number_);
-    return session == nullptr ? nullptr : session->template Find<Kind>(part);
+    return session == nullptr ? nullptr : session->template Find<Worker>(0);
   }
 
   // Null, with the op's error set, if the session is not open.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call, load
 
 __all__ = ["act", "close_session", "connect_session", "open_session", "session_statistics"]
 
@@ -28,13 +27,10 @@ def open_session(system: str, session: int, options: Mapping[str, Any], secret: 
         tf.errors.InvalidArgumentError: an option is missing or wrong.
         tf.errors.UnknownError: the address can't be listened at, or the session is open.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        made = load().trepak_open_session(
-            tf.constant(secret), system=system, session=session, options=json.dumps(options)
-        )
-    return [address.decode() for address in made.numpy()]
+    made: list[str] = call(
+        "open_session", system=system, session=session, options=options, secret=list(secret)
+    )
+    return made
 
 
 def connect_session(system: str, session: int, addresses: Sequence[Sequence[str]]) -> None:
@@ -48,10 +44,7 @@ def connect_session(system: str, session: int, addresses: Sequence[Sequence[str]
     Raises:
         tf.errors.UnknownError: a rank did not answer in time, or is not of this job.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_connect_session(tf.constant(addresses), system=system, session=session)
+    call("connect_session", system=system, session=session, addresses=addresses)
 
 
 def close_session(system: str, session: int, patience_seconds: float = 0.0) -> None:
@@ -62,22 +55,13 @@ def close_session(system: str, session: int, patience_seconds: float = 0.0) -> N
         session: see `open_session`.
         patience_seconds: how long other ranks may take to end theirs, before their flows are cut.
     """
-    import tensorflow as tf
-
     milliseconds = round(1000 * patience_seconds)
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_close_session(
-            system=system, session=session, patience_milliseconds=milliseconds
-        )
+    call("close_session", system=system, session=session, patience_milliseconds=milliseconds)
 
 
 def session_statistics(system: str, session: int) -> dict[str, Any]:
     """Returns what a session has counted on this rank: the system's own names, with units."""
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        text = load().trepak_session_statistics(system=system, session=session).numpy()
-    found: dict[str, Any] = json.loads(text)
+    found: dict[str, Any] = call("session_statistics", system=system, session=session)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call, load
 
 __all__ = ["StepTimes", "step_done", "step_ready", "take_step_times"]
 
@@ -44,11 +44,7 @@ def step_done(at_own_pace: bool = False) -> Any:
 
 def take_step_times() -> list[StepTimes]:
     """Returns the times of the steps since the last call; at most the latest 65,536."""
-    import tensorflow as tf
-
-    with tf.init_scope():
-        steps, times = load().trepak_step_records()
     return [
-        StepTimes(int(step), *(float(t) * 1e-9 for t in three))
-        for step, three in zip(steps.numpy(), times.numpy(), strict=True)
+        StepTimes(step, *(t * 1e-9 for t in nanoseconds))
+        for step, *nanoseconds in call("take_step_records")
     ]

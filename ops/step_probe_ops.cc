@@ -1,20 +1,17 @@
-// TrepakStepReady, TrepakStepDone and TrepakStepRecords: when steps compute and synchronize.
+// TrepakStepReady and TrepakStepDone: when steps compute and synchronize.
 
 #include <chrono>
-#include <cstdint>
 #include <utility>
-#include <vector>
 
+#include "ops/calls.h"
+#include "ops/op_helpers.h"
 #include "ops/runtime/net/timer_thread.h"
 #include "ops/runtime/observe/step_probe.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/shape_inference.h"
 
 namespace trepak {
 namespace {
-
-absl::Status NoOutputs(tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); }
 
 REGISTER_OP("TrepakStepReady")
     .SetIsStateful()
@@ -31,22 +28,6 @@ REGISTER_OP("TrepakStepDone")
 Says that this step's gradients, its control inputs, are reduced.
 
 at_own_pace: they are but handed over; ranks don't end this step together.
-)doc");
-
-REGISTER_OP("TrepakStepRecords")
-    .Output("steps: int64")
-    .Output("nanoseconds: int64")
-    .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(0, context->Vector(context->UnknownDim()));
-      context->set_output(1, context->Matrix(context->UnknownDim(), 3));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Takes the records of the steps since the last call.
-
-steps: [n], their numbers.
-nanoseconds: [n, 3], begin, ready and done of each, on this machine's steady clock.
 )doc");
 
 class StepReadyOp : public tensorflow::AsyncOpKernel {
@@ -78,34 +59,24 @@ class StepDoneOp : public tensorflow::OpKernel {
   bool at_own_pace_ = false;
 };
 
-class StepRecordsOp : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(tensorflow::OpKernelContext* context) override {
-    const std::vector<StepRecord> records = StepProbe::Global().Drain();
-    const int64_t count = static_cast<int64_t>(records.size());
-    tensorflow::Tensor* steps = nullptr;
-    tensorflow::Tensor* times = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, {count}, &steps));
-    OP_REQUIRES_OK(context, context->allocate_output(1, {count, 3}, &times));
-    for (int64_t i = 0; i < count; ++i) {
-      steps->vec<int64_t>()(i) = records[i].step;
-      times->matrix<int64_t>()(i, 0) = Nanoseconds(records[i].begin);
-      times->matrix<int64_t>()(i, 1) = Nanoseconds(records[i].ready);
-      times->matrix<int64_t>()(i, 2) = Nanoseconds(records[i].done);
-    }
-  }
-
- private:
-  static int64_t Nanoseconds(StepRecord::Clock::time_point time) {
+// Takes the steps since the last call, of each: number, begin, ready and done, in nanoseconds on
+// this machine's steady clock.
+absl::Status TakeRecords(const Arguments&, Json* records) {
+  const auto nanoseconds = [](StepRecord::Clock::time_point time) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+  };
+  *records = Json::array();
+  for (const StepRecord& record : StepProbe::Global().Drain()) {
+    records->push_back({record.step, nanoseconds(record.begin), nanoseconds(record.ready),
+                        nanoseconds(record.done)});
   }
-};
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterCalls({{"take_step_records", TakeRecords}});
 
 REGISTER_KERNEL_BUILDER(Name("TrepakStepReady").Device(tensorflow::DEVICE_CPU), StepReadyOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakStepDone").Device(tensorflow::DEVICE_CPU), StepDoneOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakStepRecords").Device(tensorflow::DEVICE_CPU), StepRecordsOp);
 
 }  // namespace
 }  // namespace trepak

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call
 
 __all__ = ["add_span", "close_timeline", "open_timeline", "parse_steps"]
 
@@ -49,17 +49,15 @@ def open_timeline(
     Raises:
         tf.errors.UnavailableError: the file cannot be opened, or the one before be written.
     """
-    import tensorflow as tf
-
-    with tf.init_scope():
-        load().trepak_timeline_open(
-            path=path,
-            rank=rank,
-            title=title,
-            about=json.dumps(about),
-            first_step=first_step,
-            end_step=-1 if end_step is None else end_step,
-        )
+    call(
+        "open_timeline",
+        path=path,
+        rank=rank,
+        title=title,
+        about=json.dumps(about),
+        first_step=first_step,
+        end_step=-1 if end_step is None else end_step,
+    )
 
 
 def add_span(name: str, begin: float, end: float) -> None:
@@ -70,11 +68,7 @@ def add_span(name: str, begin: float, end: float) -> None:
         begin: seconds, as `time.monotonic()` tells them.
         end: the same.
     """
-    import tensorflow as tf
-
-    with tf.init_scope():
-        times = tf.constant([round(begin * 1e9), round(end * 1e9)], tf.int64)
-        load().trepak_timeline_span(times, label=name)
+    call("add_span", label=name, begin=round(begin * 1e9), end=round(end * 1e9))
 
 
 def close_timeline() -> None:
@@ -83,7 +77,4 @@ def close_timeline() -> None:
     Raises:
         tf.errors.UnavailableError: not all could be written; the message names file and rank.
     """
-    import tensorflow as tf
-
-    with tf.init_scope():
-        load().trepak_timeline_close()
+    call("close_timeline")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trepak.ops.loader import load
+from trepak.ops.loader import call
 
 __all__ = ["add_variable", "place_variable", "set_thresholds"]
 
@@ -24,8 +24,8 @@ def add_variable(key: int, label: str, dtype: Any, elements: int) -> None:
     """
     import tensorflow as tf
 
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_add_variable(key=key, label=label, T=tf.as_dtype(dtype), elements=elements)
+    name = tf.as_dtype(dtype).name
+    call("add_variable", key=key, label=label, dtype=name, elements=elements)
 
 
 def place_variable(key: int, layer: int, fully_connected: bool) -> None:
@@ -40,10 +40,7 @@ def place_variable(key: int, layer: int, fully_connected: bool) -> None:
         tf.errors.NotFoundError: no variable has that key.
         tf.errors.UnknownError: it stands elsewhere.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_place_variable(key=key, layer=layer, fully_connected=fully_connected)
+    call("place_variable", key=key, layer=layer, fully_connected=fully_connected)
 
 
 def set_thresholds(thresholds: Sequence[float] | None) -> None:
@@ -56,7 +53,4 @@ def set_thresholds(thresholds: Sequence[float] | None) -> None:
     Raises:
         tf.errors.UnknownError: they don't fall.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        load().trepak_set_thresholds(thresholds=thresholds or [], coarse=thresholds is None)
+    call("set_thresholds", thresholds=thresholds)

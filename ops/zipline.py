@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
-from trepak.ops.loader import load
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["ALGORITHMS", "Found", "search"]
+from trepak.ops.loader import call
+
+__all__ = ["ALGORITHMS", "Barrier", "search"]
 
 ALGORITHMS = ("zipline", "paper", "grid_scan", "full_grid_scan", "naive")
 
 
-class Found(NamedTuple):
-    """What a search has found.
+@dataclass(frozen=True, eq=False)
+class Barrier:
+    """Where workers stop: after one of the iterations of each.
 
     Attributes:
-        waiting_time: of who stops first, for who stops last.
-        barrier_time: when that one stops.
-        iterations: int64, [workers], how many each of them does.
-        seconds: that the search took.
+        waiting_time: of who stops first, for who stops last (the paper's d_Z); in the unit of the
+            end times.
+        barrier_time: when the last one stops.
+        iterations: int64, [workers], how many each of them does until then.
+        search_seconds: that it took to find it.
     """
 
     waiting_time: float
     barrier_time: float
-    iterations: Any
-    seconds: float
+    iterations: NDArray[np.int64]
+    search_seconds: float
 
 
-def search(end_times: Any, algorithm: str) -> Found:
+def search(end_times: Any, algorithm: str) -> Barrier:
     """Searches for the barrier with the least waiting time.
 
     Args:
@@ -38,10 +44,6 @@ def search(end_times: Any, algorithm: str) -> Found:
         tf.errors.InvalidArgumentError: no workers or iterations, or times that descend or are not
             finite.
     """
-    import tensorflow as tf
-
-    with tf.init_scope(), tf.device("CPU:0"):
-        waiting, barrier, iterations, seconds = load().trepak_zipline(
-            tf.convert_to_tensor(end_times, tf.float64), algorithm=algorithm
-        )
-        return Found(float(waiting), float(barrier), iterations.numpy(), float(seconds))
+    ends = np.asarray(end_times, np.float64)
+    found = Barrier(**call("search_barrier", end_times=ends, algorithm=algorithm))
+    return replace(found, iterations=np.array(found.iterations, np.int64))

@@ -4,15 +4,15 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ops/calls.h"
 #include "ops/geryon_server/geryon_rendezvous.h"
-#include "ops/parameter_service_ops.h"
+#include "ops/op_helpers.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_server_lib.h"
 #include "tensorflow/core/distributed_runtime/server_lib.h"
 #include "tensorflow/core/framework/op.h"
@@ -22,11 +22,6 @@ namespace trepak {
 namespace {
 
 constexpr char kProtocol[] = "grpc+geryon";
-
-REGISTER_OP("TrepakRegisterServerProtocol")
-    .SetIsStateful()
-    .SetShapeFn(NoOutputs)
-    .Doc("Makes the server protocol grpc+geryon known to this process.");
 
 REGISTER_OP("TrepakServerProtocolBytes")
     .Output("bytes_by_priority: int64")
@@ -108,33 +103,27 @@ class GeryonServerFactory : public tensorflow::ServerFactory {
   }
 };
 
-class RegisterServerProtocolOp : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext*) override {
-    static std::once_flag once;
-    std::call_once(once, [] {
-      tensorflow::ServerFactory::Register("TREPAK_GERYON_SERVER", new GeryonServerFactory);
-    });
-  }
-};
+absl::Status RegisterProtocol(const Arguments&, Json*) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    tensorflow::ServerFactory::Register("TREPAK_GERYON_SERVER", new GeryonServerFactory);
+  });
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] const bool kRegistered =
+    RegisterCalls({{"register_server_protocol", RegisterProtocol}});
 
 class ServerProtocolBytesOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
   void Compute(tensorflow::OpKernelContext* context) override {
-    const std::vector<uint64_t> bytes = TensorExchange::BytesByPriority();
-    tensorflow::Tensor* output = nullptr;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, {static_cast<int64_t>(bytes.size())}, &output));
-    std::copy(bytes.begin(), bytes.end(), output->vec<int64_t>().data());
+    OutputVector<int64_t>(context, 0, TensorExchange::BytesByPriority());
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakServerProtocolBytes").Device(tensorflow::DEVICE_CPU),
                         ServerProtocolBytesOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakRegisterServerProtocol").Device(tensorflow::DEVICE_CPU),
-                        RegisterServerProtocolOp);
 
 }  // namespace
 }  // namespace trepak

@@ -1,0 +1,113 @@
+// Functions that Python calls by name, at once: what stands in no graph needs no op of its own.
+
+#ifndef TREPAK_OPS_CALLS_H_
+#define TREPAK_OPS_CALLS_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensorflow/core/platform/errors.h"
+
+// JSON has no infinities and nothing that is not a number: {"number": "NaN"} stands for it, on both
+// sides (loader.py).
+template <typename Float>
+struct nlohmann::adl_serializer<Float, std::enable_if_t<std::is_floating_point_v<Float>>> {
+  static void to_json(json& made, Float value) {
+    if (std::isfinite(value)) {
+      nlohmann::to_json(made, value);
+    } else {
+      made = {{"number", std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity"}};
+    }
+  }
+  static void from_json(const json& given, Float& value) {
+    if (given.is_object()) {
+      value =
+          static_cast<Float>(std::strtod(given.at("number").get<std::string>().c_str(), nullptr));
+    } else {
+      nlohmann::from_json(given, value);
+    }
+  }
+};
+
+namespace trepak {
+
+using Json = nlohmann::json;
+
+// What a function is given, by name. Throws errors that name the argument.
+class Arguments {
+ public:
+  explicit Arguments(Json values) : values_(std::move(values)) {}
+
+  // It must be there, and of that type.
+  template <typename Value>
+  Value Get(const std::string& name) const {
+    try {
+      return values_.at(name).get<Value>();
+    } catch (const std::exception& error) {
+      throw std::invalid_argument(name + ": " + error.what());
+    }
+  }
+
+  // The same of a whole number, which must not be smaller.
+  int64_t AtLeast(int64_t least, const std::string& name) const {
+    const auto value = Get<int64_t>(name);
+    if (value < least) {
+      throw std::invalid_argument(name + ": must be at least " + std::to_string(least) + ", is " +
+                                  std::to_string(value));
+    }
+    return value;
+  }
+
+ private:
+  const Json values_;
+};
+
+// An argument: a list of rows of one length.
+struct Matrix {
+  std::vector<double> values;
+  size_t rows = 0;
+  size_t columns = 0;
+};
+
+inline void from_json(const Json& given, Matrix& matrix) {
+  for (const Json& row : given) {
+    matrix.columns = matrix.rows++ == 0 ? row.size() : matrix.columns;
+    if (!row.is_array() || row.size() != matrix.columns) {
+      throw std::invalid_argument("must be a matrix");
+    }
+    const auto values = row.get<std::vector<double>>();
+    matrix.values.insert(matrix.values.end(), values.begin(), values.end());
+  }
+}
+
+// Runs what reads JSON, whose exceptions end here. `what`: is wrong if it throws.
+template <typename Read>
+absl::Status WithoutThrowing(const std::string& what, const Read& read) {
+  try {
+    return read();
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError("trepak: " + what + ": " + error.what());
+  }
+}
+
+// May block: Python's other threads go on meanwhile. Called from any thread.
+using Function = std::function<absl::Status(const Arguments& given, Json* result)>;
+
+// Makes functions known under the names by which `call` in loader.py calls them; at start-up.
+bool RegisterCalls(const std::map<std::string, Function>& functions);
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_CALLS_H_
