@@ -22,7 +22,8 @@ _keys = itertools.count()
 
 @contextmanager
 def running(**options: Any) -> Iterator[trepak.ParameterServers]:
-    servers = trepak.ParameterServers(**options)
+    # Of those that another worker of the job has left running.
+    servers = trepak.ParameterServers(**{"dscp": ServerOptions().dscp, **options})
     servers.start()
     try:
         yield servers
