@@ -23,7 +23,7 @@ namespace trepak {
 
 // What every endpoint may say to every other.
 namespace endpoint {
-constexpr MessageKind kAbort = KindOf("endpoint", 0xf0);  // has failed; the payload says why, as text
+constexpr MessageKind kAbort = KindOf("endpoint", 0xf0);  // it has failed; why, as text
 constexpr MessageKind kLeave = KindOf("endpoint", 0xf1);  // nothing more comes on this flow
 }  // namespace endpoint
 

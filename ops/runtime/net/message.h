@@ -74,8 +74,8 @@ struct Message {
   Payload payload;
 };
 
-// A message that carries one plain value without padding, as it lies in memory: ranks of one job are of one byte
-// order, as their floats travel as they are, too.
+// A message that carries one plain value without padding, as it lies in memory: ranks of one job
+// are of one byte order, as their floats travel as they are, too.
 template <typename Body>
 Message MessageOf(MessageKind kind, const Body& body) {
   static_assert(std::is_trivially_copyable_v<Body> && !std::is_pointer_v<Body>);
