@@ -17,7 +17,8 @@ from trepak.scripts.bench.exchanges import RAW_GROUPED
 from trepak.scripts.bench.ranks import IN_A_LAB, run_here
 from trepak.scripts.entrance import console
 from trepak.scripts.launcher import JobError, Line
-from trepak.scripts.report import Claims, Options, Report, Surroundings
+from trepak.scripts.report import Claims, Options, Report
+from trepak.scripts.surroundings import Surroundings
 
 SUMMARY = "step time of fit against raw Horovod and MultiWorkerMirroredStrategy"
 TUNES = True

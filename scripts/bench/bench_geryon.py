@@ -9,7 +9,8 @@ from trepak.scripts.bench.exchanges import Job, Method, Network
 from trepak.scripts.bench.geryon_figures import draw
 from trepak.scripts.bench.geryon_report import summarize
 from trepak.scripts.entrance import console
-from trepak.scripts.report import Options, Report, Surroundings
+from trepak.scripts.report import Options, Report
+from trepak.scripts.surroundings import Surroundings
 
 __all__ = ["SUMMARY", "draw", "measure"]
 

@@ -14,7 +14,8 @@ from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 from trepak.scripts.lab.traffic import Sender
 from trepak.scripts.lab.traffic import measure as measure_streams
 from trepak.scripts.launcher import sharing
-from trepak.scripts.report import Claims, Options, Report, Surroundings
+from trepak.scripts.report import Claims, Options, Report
+from trepak.scripts.surroundings import Surroundings
 
 SUMMARY = "priorities and rates of a lab's links, and the time of emulated computing"
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from trepak.scripts.bench.ranks import run_here
 from trepak.scripts.entrance import console
-from trepak.scripts.report import Claim, Options, Report, Surroundings
+from trepak.scripts.report import Claim, Options, Report
+from trepak.scripts.surroundings import Surroundings
 
 SUMMARY = "step time of fit with a timeline against without"
 

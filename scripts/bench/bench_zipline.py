@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trepak.scripts.entrance import console
-from trepak.scripts.report import Claims, Options, Report, Surroundings
+from trepak.scripts.report import Claims, Options, Report
+from trepak.scripts.surroundings import Surroundings
 
 SUMMARY = "the time to find the next barrier: ZipLine, the paper's form of it, (Full)GridScan"
 

@@ -163,7 +163,7 @@ def _status(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from trepak.scripts.lab import host_conditions, job, network, report, state
-    from trepak.scripts.report import Surroundings
+    from trepak.scripts.surroundings import Surroundings
 
     network.check_root()
     lab = state.read(options.name)

@@ -13,7 +13,7 @@ from trepak.scripts.lab import host_conditions
 from trepak.scripts.lab.job import Job, Result, host_of
 from trepak.scripts.lab.topology import Lab
 from trepak.scripts.launcher import Line, sharing, show
-from trepak.scripts.report import Surroundings
+from trepak.scripts.surroundings import Surroundings
 
 
 def shower(lab: Lab, np: int) -> Callable[[Line], bool]:

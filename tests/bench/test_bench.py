@@ -14,7 +14,8 @@ from test_lab import why_impossible
 from trepak.scripts.bench import bench_bsp
 from trepak.scripts.bench.bsp_lab import RAW
 from trepak.scripts.launcher import JobError
-from trepak.scripts.report import Claim, Options, Report, Surroundings, conclude
+from trepak.scripts.report import Claim, Options, Report, conclude
+from trepak.scripts.surroundings import Surroundings
 
 TREPAK = str(Path(sys.executable).parent / "trepak")
 BSP_CLAIMS = {

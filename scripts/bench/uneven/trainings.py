@@ -14,7 +14,8 @@ from trepak.scripts.bench.ranks import IN_A_LAB, lab_of, run_in
 from trepak.scripts.bench.uneven.cases import Case, Job
 from trepak.scripts.entrance import console
 from trepak.scripts.errors import check_regular, read_json, reading
-from trepak.scripts.report import Options, Surroundings, commit
+from trepak.scripts.report import Options
+from trepak.scripts.surroundings import Surroundings, commit
 
 _TIMEOUT = 3 * 3600.0
 # Tensors that Horovod remembers the negotiation of: by default 1024, also of networks that are no
