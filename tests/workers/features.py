@@ -336,4 +336,5 @@ def a_transport_of_ones_own_carries_gradients() -> None:
     mean = (hvd.size() + 1) / 2
     for variable in variables:
         np.testing.assert_allclose(variable.numpy(), -2 * mean)
-    assert len(transport._names) == 2 and not transport._sums
+    # One rank alone has nobody to exchange with.
+    assert len(transport._names) == (2 if hvd.size() > 1 else 0) and not transport._sums
