@@ -16,10 +16,27 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 SYSTEMS = ("BSP", "Geryon", "RNA", "ElasticBSP")
 WARM_UP, STEPS = 30, 200
 MILLISECONDS = 5.0  # of computation in a step
+
+
+def step_of(optimizer: Any, variables: list[Any]) -> Any:
+    """Returns a training step, as a tf.function."""
+    import tensorflow as tf
+
+    from trepak.ops.emulation import emulated_compute
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = sum(tf.reduce_sum(variable.value**2) for variable in variables)
+            loss = emulated_compute(loss, MILLISECONDS)
+        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+
+    return step
 
 
 def train() -> None:
@@ -32,8 +49,6 @@ def train() -> None:
     # isort: split
     import keras
     import tensorflow as tf
-
-    from trepak.ops.emulation import emulated_compute
 
     hvd.init()
     seconds = {}
@@ -49,13 +64,7 @@ def train() -> None:
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3), **options)
         optimizer.build(variables)
 
-        @tf.function
-        def step(optimizer: object = optimizer, variables: list = variables) -> None:
-            with tf.GradientTape() as tape:
-                loss = sum(tf.reduce_sum(variable.value**2) for variable in variables)
-                loss = emulated_compute(loss, MILLISECONDS)
-            optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
-
+        step = step_of(optimizer, variables)
         for count in (WARM_UP, STEPS):
             hvd.barrier()
             before = resource.getrusage(resource.RUSAGE_SELF)
