@@ -177,6 +177,16 @@ def count_cases(worker: str) -> int:
     return len(re.findall(r"^(?:@case$|add\(__name__, )", source, re.MULTILINE))
 
 
+def package_of(tree: Path, folder: Path) -> str:
+    """Makes a package of links to a tree of this repository; returns what PYTHONPATH needs."""
+    package = folder / "packages" / "trepak"
+    package.mkdir(parents=True)
+    parts = ("tf_plugins", "horovod_ext", "ops", "models", "scripts")
+    for entry in [*(tree / "trepak").iterdir(), *(tree / part for part in parts)]:
+        (package / entry.name).symlink_to(entry)
+    return str(package.parent)
+
+
 def horovodrun(np: int, gloo: bool) -> list[str]:
     return [
         find_horovodrun(),

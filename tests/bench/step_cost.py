@@ -81,16 +81,11 @@ def train() -> None:
 def measure(tree: Path, turn: int) -> dict[str, float]:
     """Runs a job of one tree; returns both ranks' CPU seconds of a step, by system."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from conftest import finish, horovodrun, start
+    from conftest import finish, horovodrun, package_of, start
 
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder, "packages", "trepak")
-        package.mkdir(parents=True)
-        parts = "tf_plugins horovod_ext ops models scripts".split()
-        for entry in [*(tree / "trepak").iterdir(), *(tree / part for part in parts)]:
-            (package / entry.name).symlink_to(entry)
         out = Path(folder, f"out{turn}")
-        env = {"PYTHONPATH": str(package.parent)}
+        env = {"PYTHONPATH": package_of(tree, Path(folder))}
         command = [*horovodrun(2, gloo=False), sys.executable, str(Path(__file__)), "--train"]
         code, output = finish(start(command, out, env), 280)
         if code != 0:

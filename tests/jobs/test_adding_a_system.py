@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import run_job
+from conftest import package_of, run_job
 
 ROOT = Path(__file__).parents[2]
 MOST_LINES = 250
@@ -89,12 +89,8 @@ def built(copy: Path) -> Path:
 
 @pytest.mark.parametrize("gloo", [False, True], ids=["mpi", "gloo"])
 def test_it_trains_and_keeps_the_contract(built: Path, gloo: bool, tmp_path: Path) -> None:
-    packages = tmp_path / "packages"
-    shutil.copytree(built / "trepak", packages / "trepak")
-    for name in ("tf_plugins", "horovod_ext", "ops", "models", "scripts"):
-        (packages / "trepak" / name).symlink_to(built / name)
     workers = built / "tests" / "workers"
-    env = {"PYTHONPATH": f"{workers}:{packages}"}
+    env = {"PYTHONPATH": f"{workers}:{package_of(built, tmp_path)}"}
     job = run_job([str(workers / "run.py"), "contract:Echo"], tmp_path / "out", gloo=gloo, env=env)
     counts = job.passed("contract")
     assert len(counts) == 2 and counts[0] == counts[1] >= 6, job.output[-4000:]
