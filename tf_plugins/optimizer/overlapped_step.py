@@ -43,6 +43,7 @@ class OverlappedStep:
         self._rate: Any = None  # the learning rate of the step that was pushed
         self._finish: Any = None  # flush(), compiled
         self._pushed: tuple[Any, ...] = ()  # what knows which gradients are pending
+        self._rank = 0  # of this process, which Horovod no longer knows when it has ended
         self._warned = False
 
     def obstacle(self, optimizer: Any) -> str | None:
@@ -93,7 +94,7 @@ class OverlappedStep:
         """Has the transport run again where Horovod was shut down since; a collective call."""
         if self._rate is not None and self._distribution.reducer.takes_part():
             self._distribution.reducer.transport.start()
-            _watch(self)
+            self._watch()
 
     def takes(self, grads: Sequence[Any], variables: Sequence[Any]) -> bool:
         """Tells whether this step was opened, so that its gradients are to be pushed."""
@@ -119,7 +120,7 @@ class OverlappedStep:
         which = [variable for _, variable in pushed]
         reducer.push([grad for grad, _ in pushed], which)
         self._pushed = reducer.transport, reducer.keys_of(which), which
-        _watch(self)
+        self._watch()
         if any(grad is not None for grad, _ in rest):
             reduced = reducer.reduce([grad for grad, _ in rest], [v for _, v in rest])
             with self._applying(optimizer, iterations, rate):
@@ -142,14 +143,27 @@ class OverlappedStep:
         if not self._pushed:
             return
         transport, keys, variables = self._pushed
-        # What has failed has told so.
-        with contextlib.suppress(tf.errors.OpError), tf.init_scope():
-            if basics.is_initialized() and tf.reduce_any(transport.pending(keys, variables)):
-                warnings.warn(
-                    f"rank {basics.rank()}: the last step's gradients were never applied: call "
-                    "optimizer.flush() before the job or its Horovod ends.",
-                    stacklevel=2,
-                )
+        reason = ""
+        try:
+            with tf.init_scope():
+                if not tf.reduce_any(transport.pending(keys, variables)):
+                    return
+        except tf.errors.OpError as error:  # another rank may have ended Horovod already
+            if basics.is_elastic():
+                return  # where ranks leave, training goes on from the last commit
+            reason = f" They can't come any more: {error.message}"
+        warnings.warn(
+            f"rank {self._rank}: the last step's gradients were never applied: call "
+            f"optimizer.flush() before the job or its Horovod ends on any rank.{reason}",
+            stacklevel=2,
+        )
+
+    def _watch(self) -> None:
+        """Has gradients that are pending when all ends not be lost silently."""
+        self._rank = basics.rank()
+        _watched.add(self)
+        basics.before_shutdown(_warn_of_pending)  # again: before what carries them ends
+        _warn_at_exit()
 
     def _deferrable(self, variables: Sequence[Any]) -> list[Any]:
         reducer = self._distribution.reducer
@@ -209,13 +223,6 @@ def _is_own(classes: Sequence[type], name: str) -> bool:
 
 
 _watched: weakref.WeakSet[OverlappedStep] = weakref.WeakSet()
-
-
-def _watch(step: OverlappedStep) -> None:
-    """Has a step's gradients that are pending when all ends not be lost silently."""
-    _watched.add(step)
-    basics.before_shutdown(_warn_of_pending)  # again: before what carries them ends
-    _warn_at_exit()
 
 
 @functools.cache

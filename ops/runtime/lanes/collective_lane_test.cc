@@ -181,8 +181,17 @@ TEST(CollectiveLaneTest, FailedCollectiveReachesWhoWaitsAndWhoComesLater) {
   EXPECT_THAT(std::string(result.get().status.message()), HasSubstr("rank 1 has left"));
   EXPECT_THAT(std::string(job.Deliver(0, 0).get().status.message()), HasSubstr("rank 1 has left"));
   EXPECT_FALSE(job.Push(0, 0, 1).ok());
+}
+
+TEST(CollectiveLaneTest, OnlyWhatIsPendingIsLostWhenALaneEnds) {
+  Job job(2, {5, 3});
+  ASSERT_TRUE(job.Push(0, 0, 1).ok());
+  job.lanes[0]->Fail(UnavailableError("rank 1 has left"));
   std::vector<bool> pending;
-  EXPECT_FALSE(job.lanes[0]->Pending({Job::Key(0)}, &pending).ok());
+  EXPECT_THAT(std::string(job.lanes[0]->Pending({Job::Key(0)}, &pending).message()),
+              HasSubstr("rank 1 has left"));
+  ASSERT_TRUE(job.lanes[0]->Pending({Job::Key(1)}, &pending).ok());
+  EXPECT_THAT(pending, ElementsAre(false));
 }
 
 TEST(CollectiveLaneTest, StepsHaveAnEndAndGradientsASize) {

@@ -56,10 +56,14 @@ Status GradientExchange::Pending(const std::vector<uint32_t>& keys, std::vector<
   std::lock_guard<std::mutex> lock(mutex_);
   pending->clear();
   for (const uint32_t key : keys) {
-    Status status;
-    const GradientRound* const round = UsableRound(key, &status);
-    TREPAK_RETURN_IF_ERROR(status);
-    TREPAK_RETURN_IF_ERROR(round->CheckCommitted(Whose(key)));
+    const GradientRound* const round = FindRound(key);
+    if (round == nullptr) {
+      return NotFoundError(Whose(key) + " is not known");
+    }
+    if (!round->is_delivered()) {
+      TREPAK_RETURN_IF_ERROR(Usable());
+      TREPAK_RETURN_IF_ERROR(round->CheckCommitted(Whose(key)));
+    }
     pending->push_back(!round->is_delivered());
   }
   return OkStatus();

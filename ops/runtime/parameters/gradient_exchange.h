@@ -40,8 +40,9 @@ class GradientExchange {
   // Says that all that a training step pushes has been pushed.
   Status CommitStep(const std::vector<uint32_t>& keys);
 
-  // Says of each variable whether a round was pushed and not delivered. Fails if it was pushed by a
-  // step that was not committed: applied alone, it would leave the model between two steps.
+  // Says of each variable whether a round was pushed and not delivered. Fails if such a round can't
+  // come any more, or if it was pushed by a step that was not committed: applied alone, it would
+  // leave the model between two steps.
   Status Pending(const std::vector<uint32_t>& keys, std::vector<bool>* pending);
 
  protected:
