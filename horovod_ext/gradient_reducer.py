@@ -14,13 +14,8 @@ from trepak.horovod_ext import basics, collectives, exchange, sparse, step_probe
 from trepak.horovod_ext.collective_lanes import Collectives
 from trepak.horovod_ext.gradient_groups import grouped
 from trepak.horovod_ext.reduce_options import ReduceOptions
-from trepak.horovod_ext.variables import (
-    check_agreement,
-    key,
-    make_known,
-    outside_graph,
-    tf_variable,
-)
+from trepak.horovod_ext.reduced_sites import ReducedSites
+from trepak.horovod_ext.variables import key, make_known, outside_graph, tf_variable
 
 _KEY_BITS = 16  # of a transport's key, for the variables of one reducer
 
@@ -38,18 +33,12 @@ class GradientReducer:
     order. Used while a tf.function is traced, or eagerly; not thread-safe.
     """
 
-    streams = 0  # reducers made by this process; names their collectives in elastic jobs
-    _agreed_streams = 0  # the next number that all ranks can agree on, in other jobs
-
     def __init__(self, options: ReduceOptions, name: str) -> None:
         """Makes a reducer; `name` begins the names of its collectives."""
         self.options = options
         self._name = re.sub(r"[^A-Za-z0-9_]", "_", name)  # what TensorFlow allows in an op's name
-        self._stream = GradientReducer.streams
-        GradientReducer.streams += 1
+        self._sites = ReducedSites(options.process_set)
         self.local: set[Any] = set()  # keys of variables whose gradients stay on this rank
-        self._sites: dict[tuple[Any, ...], int] = {}  # what was reduced → when it first was
-        self._agreed = False  # on the stream
         # Carries what is pushed, also where no transport was asked for: in overlapped steps.
         self.transport = options.transport or Collectives()
         self._keys: dict[Any, int] = {}  # of variables, for the transport
@@ -76,7 +65,7 @@ class GradientReducer:
         """
         kept = [not self.is_local(variable) for variable in variables]
         shared = list(itertools.compress(variables, kept))
-        return self._agree(shared, [_kind(grad) for grad in itertools.compress(grads, kept)])
+        return self._sites.agree(shared, [_kind(grad) for grad in itertools.compress(grads, kept)])
 
     def agree_on(self, variables: Sequence[Any]) -> None:
         """Checks once that all ranks are about to apply gradients of the same variables.
@@ -86,36 +75,15 @@ class GradientReducer:
         Raises:
             ValueError: they aren't; see `check_agreement`.
         """
-        self._agree(variables, ["a gradient to apply"] * len(variables))
-
-    def _agree(self, shared: Sequence[Any], kinds: Sequence[str]) -> int:
-        site = tuple(zip(map(key, shared), kinds, strict=True))
-        if site in self._sites:
-            return self._sites[site]
-        # Elastic ranks join later, when this graph is long traced: their state's sync() checks.
-        # A TensorFlow 1 style graph has no eager world around it to check in.
-        possible = not basics.is_elastic() and exchange.is_possible()
-        if possible and self.options.process_set.included():
-            number = check_agreement(
-                shared,
-                "the variables to train",
-                self.options.process_set,
-                number=GradientReducer._agreed_streams,
-                kinds=kinds,
-            )
-            GradientReducer._agreed_streams = number + 1
-            if not self._agreed:
-                self._stream, self._agreed = number, True
-        return self._sites.setdefault(site, len(self._sites))
+        self._sites.agree(variables, ["a gradient to apply"] * len(variables))
 
     def agreement(self) -> list[int]:
-        """Returns the stream that was agreed on, -1 for none, and on how many sites."""
-        return [self._stream if self._agreed else -1, len(self._sites)]
+        """Returns what ranks must have agreed on alike; see `ReducedSites.agreement`."""
+        return self._sites.agreement()
 
     def forget(self) -> None:
         """Has the next reduction agree anew; for all ranks together, and graphs traced anew."""
-        self._agreed = False
-        self._sites.clear()
+        self._sites.forget()
         self._keys.clear()
         if self.options.transport is None:
             self.transport = Collectives()  # the old keys' lanes are nobody's any more
@@ -202,7 +170,7 @@ class GradientReducer:
         self.transport.start()
         for variable in variables:
             if key(variable) not in self._keys:
-                number = (self._stream << _KEY_BITS) + len(self._keys)
+                number = (self._sites.stream << _KEY_BITS) + len(self._keys)
                 make_known(number, variable)
                 self.transport.register(number, variable)
                 self._keys[key(variable)] = number
@@ -300,4 +268,4 @@ class GradientReducer:
 
     def collective_name(self, part: str) -> str:
         """Returns the name of one of this reducer's collectives, the same on every rank."""
-        return f"trepak_{self._name}_{self._stream}_{part}"
+        return f"trepak_{self._name}_{self._sites.stream}_{part}"

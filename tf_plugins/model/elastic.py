@@ -12,7 +12,7 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.broadcasting import broadcast_object, broadcast_variables
-from trepak.horovod_ext.gradient_reducer import GradientReducer
+from trepak.horovod_ext.reduced_sites import ReducedSites
 from trepak.horovod_ext.variables import check_agreement, tf_variable
 
 # Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
@@ -36,8 +36,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         # named on the ranks that stay as on those that join, which make it for the first time.
         nonlocal first_stream
         if first_stream is None:
-            first_stream = GradientReducer.streams
-        GradientReducer.streams = first_stream
+            first_stream = ReducedSites.streams
+        ReducedSites.streams = first_stream
         return func(state, *args, **kwargs)
 
     return run_fn(training, _reset)
