@@ -55,27 +55,35 @@ struct Precedence {
 };
 constexpr uint16_t kLastInOrder = 0xffff;
 
+// As it lies in memory, so it travels: ranks of one job are of one byte order, as their floats and
+// bodies (below) travel as they are, too.
 struct Header {
-  MessageKind kind = 0;
+  uint32_t magic = 0x4b505254;  // "TRPK"
+  uint8_t version = 3;          // of the protocol
   ElementType type = ElementType::kNone;
+  MessageKind kind = 0;
   uint8_t flags = 0;
-  uint8_t priority = 0;   // see Precedence
-  uint16_t order = 0;     // see Precedence
-  uint32_t sender = 0;    // rank
-  uint32_t key = 0;       // which variable
-  uint32_t slice = 0;     // which slice of it
-  uint64_t round = 0;     // which version of it
-  uint64_t sequence = 0;  // which message of its flow and order, from 0 on
-  uint64_t token = 0;     // what the flow was given when it was authenticated
+  uint8_t priority = 0;        // see Precedence
+  uint16_t order = 0;          // see Precedence
+  uint32_t sender = 0;         // rank
+  uint32_t key = 0;            // which variable
+  uint32_t slice = 0;          // which slice of it
+  uint64_t round = 0;          // which version of it
+  uint64_t sequence = 0;       // which message of its flow and order, from 0 on
+  uint64_t token = 0;          // what the flow was given when it was authenticated
+  uint64_t payload_bytes = 0;  // on the wire only
 };
+constexpr size_t kHeaderBytes = 56;
+static_assert(sizeof(Header) == kHeaderBytes && std::is_trivially_copyable_v<Header>);
+static_assert(std::has_unique_object_representations_v<Header>, "no padding");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "what the wire has");
 
 struct Message {
   Header header;
   Payload payload;
 };
 
-// A message that carries one plain value without padding, as it lies in memory: ranks of one job
-// are of one byte order, as their floats travel as they are, too.
+// A message that carries one plain value without padding, as it lies in memory.
 template <typename Body>
 Message MessageOf(MessageKind kind, const Body& body) {
   static_assert(std::is_trivially_copyable_v<Body> && !std::is_pointer_v<Body>);
@@ -100,9 +108,7 @@ template <typename Body>
   return OkStatus();
 }
 
-// A header's bytes on the wire: little endian, with a magic number, a version and the payload's
-// size.
-constexpr size_t kHeaderBytes = 56;
+// A header's bytes on the wire, with the payload's size.
 using HeaderBytes = std::array<unsigned char, kHeaderBytes>;
 
 HeaderBytes Encode(const Header& header, size_t payload_bytes);
