@@ -1,18 +1,27 @@
 // What this library was built from and how.
 
+#include <string>
+
 #include "ops/calls.h"
-#include "ops/runtime/build_info.h"
 
 namespace trepak {
 namespace {
 
+#if defined(__clang__)
+constexpr char kCompiler[] = "Clang " __clang_version__;
+#elif defined(__GNUC__)
+constexpr char kCompiler[] = "GCC " __VERSION__;
+#else
+constexpr char kCompiler[] = "unknown compiler";
+#endif
+
 absl::Status GetFacts(const Arguments&, Json* facts) {
-  const BuildInfo& info = GetBuildInfo();
-  *facts = {{"version", info.version},
+  *facts = {{"version", TREPAK_VERSION},
             {"tensorflow", TREPAK_TENSORFLOW_VERSION},
-            {"compiler", info.compiler},
-            {"cxx_standard", info.cxx_standard},
-            {"build_type", info.build_type}};
+            {"compiler", kCompiler},
+            // The standard's year and month, e.g. 201703 for C++17.
+            {"cxx_standard", "C++" + std::to_string(__cplusplus / 100 % 100)},
+            {"build_type", TREPAK_BUILD_TYPE}};
   return absl::OkStatus();
 }
 
