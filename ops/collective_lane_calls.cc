@@ -1,27 +1,15 @@
 // Lanes: an optimizer's gradients through Horovod's collectives, in a training step's background.
 
-#include <dlfcn.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ops/calls.h"
+#include "ops/horovod_calls.h"
 #include "ops/lane_table.h"
 
 namespace trepak {
 namespace {
-
-// The library beside this one that drives Horovod's core; Python has loaded it, after Horovod.
-Status MakeCalls(std::shared_ptr<CollectiveCalls>* calls) {
-  using Make = CollectiveCalls* (*)();
-  const auto make = reinterpret_cast<Make>(dlsym(RTLD_DEFAULT, "TrepakHorovodCalls"));
-  if (make == nullptr) {
-    return NotFoundError("the library that drives Horovod's core is not loaded");
-  }
-  calls->reset(make());
-  return OkStatus();
-}
 
 // Makes variables' gradients travel through Horovod's collectives; see CollectiveLane.
 absl::Status Start(const Arguments& given, Json*) {
@@ -35,7 +23,7 @@ absl::Status Start(const Arguments& given, Json*) {
     return absl::InvalidArgumentError("pieces must hold whole numbers of float64");
   }
   std::shared_ptr<CollectiveCalls> calls;
-  TF_RETURN_IF_ERROR(ToFlowError(MakeCalls(&calls)));
+  TF_RETURN_IF_ERROR(ToFlowError(MakeHorovodCalls(0, &calls)));
   std::vector<Variable> variables;
   for (const uint32_t key : given.Get<std::vector<uint32_t>>("keys")) {
     const auto found = VariableTable::Global().Find(key);

@@ -1,10 +1,9 @@
 // RNA, as a system: a worker on each rank, a coordinator on the first of each group.
 
-#include <dlfcn.h>
-
 #include <memory>
 #include <string>
 
+#include "ops/horovod_calls.h"
 #include "ops/runtime/rna/rna_coordinator.h"
 #include "ops/runtime/rna/rna_worker.h"
 #include "ops/session_ops.h"
@@ -12,18 +11,6 @@
 
 namespace trepak {
 namespace {
-
-// The library beside this one that drives Horovod's core; Python has loaded it, after Horovod.
-Status MakeReducer(const std::string& name, int process_set,
-                   std::shared_ptr<RoundReducer>* reducer) {
-  using Make = RoundReducer* (*)(const char*, int32_t);
-  const auto make = reinterpret_cast<Make>(dlsym(RTLD_DEFAULT, "TrepakHorovodReducer"));
-  if (make == nullptr) {
-    return NotFoundError("the library that drives Horovod's core is not loaded");
-  }
-  reducer->reset(make(name.c_str(), process_set));
-  return OkStatus();
-}
 
 RnaCoordinator::Rules CoordinatorRules(const Json& options) {
   RnaCoordinator::Rules rules;
@@ -49,6 +36,7 @@ RnaWorker::Rules WorkerRules(const System::Opening& opening) {
   rules.leads = opening.job.rank == members.at(0);
   rules.exchange.period = options.at("period").get<uint64_t>();
   rules.exchange.ranks = rules.members;
+  rules.sum = "trepak_rna_" + std::to_string(opening.number);
   rules.row = static_cast<int>(opening.number);
   rules.run = opening.openings;
   return rules;
@@ -59,9 +47,8 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
   const Endpoint::Options about = opening.job.endpoint();
   const RnaCoordinator::Rules rules = CoordinatorRules(options);
   const RnaWorker::Rules worker_rules = WorkerRules(opening);
-  std::shared_ptr<RoundReducer> reducer;
-  TREPAK_RETURN_IF_ERROR(MakeReducer("trepak_rna_" + std::to_string(opening.number),
-                                     options.at("process_set").get<int>(), &reducer));
+  std::shared_ptr<CollectiveCalls> calls;
+  TREPAK_RETURN_IF_ERROR(MakeHorovodCalls(options.at("process_set").get<int32_t>(), &calls));
   std::shared_ptr<GlobalParameters> global;  // none if there is but one group
   if (!options.at("parameters").is_null()) {
     TREPAK_RETURN_IF_ERROR(ServeParameters(options.at("parameters").get<uint32_t>(),
@@ -75,7 +62,7 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
     coordinator = std::make_shared<RnaCoordinator>(about, rules, errors);
   }
   *parts = WorkerAndCoordinator(
-      std::make_shared<RnaWorker>(about, worker_rules, first, reducer, global, errors),
+      std::make_shared<RnaWorker>(about, worker_rules, first, calls, global, errors),
       std::move(coordinator), rules.members, opening.job);
   return OkStatus();
 }

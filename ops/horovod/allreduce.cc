@@ -3,26 +3,20 @@
 // A library of its own: it needs Horovod's symbols, which the process has when it has loaded
 // Horovod.
 
-#include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "horovod/common/common.h"
 #include "horovod/common/operations.h"
 #include "ops/runtime/lanes/collective_calls.h"
-#include "ops/runtime/rna/rna_worker.h"
 
 namespace trepak {
 namespace {
 
 namespace hvd = ::horovod::common;
-
-constexpr std::chrono::milliseconds kLook{50};  // for a reason to give up
 
 hvd::DataType TypeOf(ElementType type) {
   return type == ElementType::kFloat64 ? hvd::HOROVOD_FLOAT64 : hvd::HOROVOD_FLOAT32;
@@ -89,94 +83,32 @@ Status FromHorovod(const hvd::Status& status) {
   return status.ok() ? OkStatus() : UnavailableError("Horovod: " + status.reason());
 }
 
-Status Start(const std::shared_ptr<hvd::OpContext>& context, int32_t process_set,
-             CollectiveCalls::Sum sum) {
-  const auto input = std::make_shared<PayloadTensor>(sum.type, std::move(sum.input));
-  const auto output = std::make_shared<PayloadTensor>(sum.type, std::move(sum.output));
-  return FromHorovod(hvd::EnqueueTensorAllreduce(
-      context, input, output, hvd::ReadyEventList(), sum.name, CPU_DEVICE_ID,
-      [input, output, done = std::move(sum.done)](const hvd::Status& outcome) {
-        done(FromHorovod(outcome));
-      },
-      sum.average ? hvd::ReduceOp::AVERAGE : hvd::ReduceOp::SUM, 1.0, sum.factor, process_set));
-}
-
-// One allreduce that somebody waits for; Horovod's callback may come after he has given up.
-class Call {
- public:
-  void Finish(const Status& status) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    done_ = true;
-    status_ = status;
-    changed_.notify_all();
-  }
-
-  Status Wait(const std::function<bool()>& given_up) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!changed_.wait_for(lock, kLook, [this] { return done_; })) {
-      lock.unlock();
-      const bool over = given_up();
-      lock.lock();
-      if (over && !done_) {
-        return CancelledError("nobody wants its result any more");
-      }
-    }
-    return status_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;  // Guarded by mutex_.
-  Status status_;      // Guarded by mutex_.
-};
-
-class HorovodReducer : public RoundReducer {
- public:
-  HorovodReducer(std::string name, int32_t process_set)
-      : name_(std::move(name)),
-        process_set_(process_set),
-        context_(std::make_shared<HostContext>()) {}
-
-  Status Sum(uint64_t, ElementType type, const Payload& buffer,
-             const std::function<bool()>& given_up) override {
-    const auto call = std::make_shared<Call>();
-    CollectiveCalls::Sum sum;
-    // The same name for all rounds: they are one after the other, and Horovod knows a name again.
-    sum.name = name_;
-    sum.type = type;
-    sum.input = sum.output = buffer;
-    sum.done = [call](const Status& outcome) { call->Finish(outcome); };
-    TREPAK_RETURN_IF_ERROR(Start(context_, process_set_, std::move(sum)));
-    return call->Wait(given_up);
-  }
-
- private:
-  const std::string name_;
-  const int32_t process_set_;
-  const std::shared_ptr<hvd::OpContext> context_;
-};
-
 class HorovodCalls : public CollectiveCalls {
  public:
-  HorovodCalls() : context_(std::make_shared<HostContext>()) {}
+  explicit HorovodCalls(int32_t process_set)
+      : process_set_(process_set), context_(std::make_shared<HostContext>()) {}
 
-  Status StartSum(Sum sum) override { return Start(context_, 0, std::move(sum)); }
+  Status StartSum(Sum sum) override {
+    const auto input = std::make_shared<PayloadTensor>(sum.type, std::move(sum.input));
+    const auto output = std::make_shared<PayloadTensor>(sum.type, std::move(sum.output));
+    return FromHorovod(hvd::EnqueueTensorAllreduce(
+        context_, input, output, hvd::ReadyEventList(), sum.name, CPU_DEVICE_ID,
+        [input, output, done = std::move(sum.done)](const hvd::Status& outcome) {
+          done(FromHorovod(outcome));
+        },
+        sum.average ? hvd::ReduceOp::AVERAGE : hvd::ReduceOp::SUM, 1.0, sum.factor, process_set_));
+  }
 
  private:
+  const int32_t process_set_;
   const std::shared_ptr<hvd::OpContext> context_;
 };
 
 }  // namespace
 }  // namespace trepak
 
-// Returns allreduces of all ranks; the caller owns it.
-extern "C" __attribute__((visibility("default"))) trepak::CollectiveCalls* TrepakHorovodCalls() {
-  return new trepak::HorovodCalls();
-}
-
-// Returns a reducer over a process set, whose collectives have that name; the caller owns it.
-extern "C" __attribute__((visibility("default"))) trepak::RoundReducer* TrepakHorovodReducer(
-    const char* name, int32_t process_set) {
-  return new trepak::HorovodReducer(name, process_set);
+// Returns allreduces of a process set; the caller owns it.
+extern "C" __attribute__((visibility("default"))) trepak::CollectiveCalls* TrepakHorovodCalls(
+    int32_t process_set) {
+  return new trepak::HorovodCalls(process_set);
 }

@@ -1,4 +1,4 @@
-// Collectives of all ranks that native code starts and does not wait for.
+// Collectives that native code starts and does not wait for, of all ranks or of a group.
 
 #ifndef TREPAK_OPS_RUNTIME_LANES_COLLECTIVE_CALLS_H_
 #define TREPAK_OPS_RUNTIME_LANES_COLLECTIVE_CALLS_H_

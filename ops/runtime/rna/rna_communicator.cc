@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <future>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,7 @@ constexpr size_t kExtra = 4;
 
 constexpr uint64_t kMillion = 1'000'000;
 
+constexpr std::chrono::milliseconds kLook{50};         // for a reason to give a sum up
 constexpr std::chrono::milliseconds kPatience{2'000};  // with flows that may know more
 
 double At(const RnaRules& rules, const Payload& buffer, size_t element) {
@@ -57,12 +59,12 @@ void Unpack(const RnaRules& rules, const Payload& buffer, RnaRound* round) {
 }  // namespace
 
 RnaCommunicator::RnaCommunicator(const RnaRules& rules, uint32_t group, const Parts& parts,
-                                 std::shared_ptr<RoundReducer> reducer,
+                                 std::shared_ptr<CollectiveCalls> calls,
                                  std::shared_ptr<ErrorLatch> errors, Failed failed)
     : rules_(rules),
       group_(group),
       parts_(parts),
-      reducer_(std::move(reducer)),
+      calls_(std::move(calls)),
       errors_(std::move(errors)),
       failed_(std::move(failed)) {
   thread_ = std::thread([this] {
@@ -125,10 +127,7 @@ Status RnaCommunicator::Perform(RnaRound round) {
   const Timeline::Clock::time_point begin = Timeline::Clock::now();
   Contribution mine = round.is_exchange ? parts_.exchange->Take() : parts_.contributor->Take();
   const Payload buffer = Pack(rules_, &mine);  // while steps write further gradients
-  TREPAK_RETURN_IF_ERROR(reducer_->Sum(calls_++, rules_.type, buffer, [this] {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return stopping_ || !errors_->ok();
-  }));
+  TREPAK_RETURN_IF_ERROR(Sum(buffer));
   Unpack(rules_, buffer, &round);
   Show(round, mine, begin);  // before anybody can know that it has ended
   if (!round.is_exchange) {
@@ -136,6 +135,25 @@ Status RnaCommunicator::Perform(RnaRound round) {
   }
   parts_.inbox->Put(std::move(round), mine);
   return OkStatus();
+}
+
+Status RnaCommunicator::Sum(const Payload& buffer) {
+  const auto outcome = std::make_shared<std::promise<Status>>();  // may come after this has ended
+  std::future<Status> done = outcome->get_future();
+  CollectiveCalls::Sum sum;
+  // The same name for all rounds: they are one after the other, and Horovod knows a name again.
+  sum.name = rules_.sum;
+  sum.type = rules_.type;
+  sum.input = sum.output = buffer;
+  sum.done = [outcome](const Status& status) { outcome->set_value(status); };
+  TREPAK_RETURN_IF_ERROR(calls_->StartSum(std::move(sum)));
+  while (done.wait_for(kLook) != std::future_status::ready) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_ || !errors_->ok()) {
+      return CancelledError("nobody wants its result any more");
+    }
+  }
+  return done.get();
 }
 
 void RnaCommunicator::Show(const RnaRound& round, const Contribution& mine,

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ops/runtime/lanes/collective_calls.h"
 #include "ops/runtime/net/error_latch.h"
 #include "ops/runtime/rna/rna_contributor.h"
 #include "ops/runtime/rna/rna_exchange.h"
@@ -18,17 +19,6 @@
 #include "ops/runtime/rna/rna_round.h"
 
 namespace trepak {
-
-// Sums the buffers of all ranks of a group, which call it in the same order.
-class RoundReducer {
- public:
-  virtual ~RoundReducer() = default;
-
-  // Sums in place, and waits until that is done, or fails, or `given_up` turns true: then somebody
-  // may still use the buffer, whose owner must be kept. `call`: which one this is, from 0 on.
-  virtual Status Sum(uint64_t call, ElementType type, const Payload& buffer,
-                     const std::function<bool()>& given_up) = 0;
-};
 
 // Takes part in rounds, and brings what came of exchanges to the group, one after the other and in
 // the group's order, until one fails.
@@ -45,9 +35,10 @@ class RnaCommunicator {
   };
   using Failed = std::function<void(uint64_t round, const Status& status)>;
 
-  // `group`: the rank of its coordinator. `failed`: called by the thread, which then ends.
+  // `group`: the rank of its coordinator. `calls`: sums of its ranks. `failed`: called by the
+  // thread, which then ends.
   RnaCommunicator(const RnaRules& rules, uint32_t group, const Parts& parts,
-                  std::shared_ptr<RoundReducer> reducer, std::shared_ptr<ErrorLatch> errors,
+                  std::shared_ptr<CollectiveCalls> calls, std::shared_ptr<ErrorLatch> errors,
                   Failed failed);
   ~RnaCommunicator() { Stop(); }
 
@@ -64,16 +55,17 @@ class RnaCommunicator {
   // The thread's.
   void Loop();
   Status Perform(RnaRound round);
+  // Sums in place. Given up after an error and at the end: then `calls_` may still use the buffer.
+  Status Sum(const Payload& buffer);
   void Show(const RnaRound& round, const Contribution& mine,
             Timeline::Clock::time_point begin) const;
 
   const RnaRules rules_;
   const uint32_t group_;
   const Parts parts_;
-  const std::shared_ptr<RoundReducer> reducer_;
+  const std::shared_ptr<CollectiveCalls> calls_;
   const std::shared_ptr<ErrorLatch> errors_;
   const Failed failed_;
-  uint64_t calls_ = 0;  // of the reducer; the thread's
 
   std::mutex mutex_;
   std::condition_variable changed_;

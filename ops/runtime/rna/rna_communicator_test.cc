@@ -26,27 +26,27 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Sums with another rank that brings the same.
-class Doubling : public RoundReducer {
+class Doubling : public CollectiveCalls {
  public:
-  Status Sum(uint64_t call, ElementType type, const Payload& buffer,
-             const std::function<bool()>& given_up) override {
-    calls.push_back(call);
-    while (hangs && !given_up()) {
+  Status StartSum(Sum sum) override {
+    names.push_back(sum.name);
+    if (hangs) {
+      late = std::move(sum.done);
       hung = true;
-      std::this_thread::sleep_for(milliseconds(1));
+    } else if (fails) {
+      sum.done(UnavailableError("Horovod has been shut down"));
+    } else {
+      Scale(sum.type, sum.input.size(), 2.0, sum.input.data(), sum.output.mutable_data());
+      sum.done(OkStatus());
     }
-    if (hangs || fails) {
-      return UnavailableError(hangs ? "given up" : "Horovod has been shut down");
-    }
-    Payload sum = buffer;
-    Scale(type, buffer.size(), 2.0, buffer.data(), sum.mutable_data());
     return OkStatus();
   }
 
-  std::vector<uint64_t> calls;
+  std::vector<std::string> names;
   std::atomic<bool> hangs{false};
   std::atomic<bool> hung{false};
   std::atomic<bool> fails{false};
+  Done late;  // of what hangs
 };
 
 template <typename T>
@@ -63,6 +63,7 @@ class RnaCommunicatorTest : public testing::Test {
     RnaRules rules;
     rules.type = type;
     rules.elements = 1;
+    rules.sum = "a sum";
     rules.timeline = &timeline_;
     rules.row = 2;
     rules.run = 6;
@@ -71,7 +72,7 @@ class RnaCommunicatorTest : public testing::Test {
     exchange_.emplace(rules, "rank 7", nullptr);
     inbox_.emplace(rules, &*contributor_, errors_);
     communicator_.emplace(
-        rules, 4, RnaCommunicator::Parts{&*contributor_, &*exchange_, &*inbox_}, reducer_, errors_,
+        rules, 4, RnaCommunicator::Parts{&*contributor_, &*exchange_, &*inbox_}, calls_, errors_,
         [this](uint64_t round, const Status& status) {
           failed_.set_value(std::to_string(round) + ": " + std::string(status.message()));
         });
@@ -103,7 +104,7 @@ class RnaCommunicatorTest : public testing::Test {
   }
 
   const std::shared_ptr<ErrorLatch> errors_ = std::make_shared<ErrorLatch>();
-  const std::shared_ptr<Doubling> reducer_ = std::make_shared<Doubling>();
+  const std::shared_ptr<Doubling> calls_ = std::make_shared<Doubling>();
   std::promise<std::string> failed_;
   Timeline timeline_;
   std::optional<RnaContributor> contributor_;
@@ -166,14 +167,14 @@ TEST_F(RnaCommunicatorTest, TheOutcomeOfAnExchangeIsBroughtInTheRoundsOrder) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   communicator_->Stop();
-  EXPECT_THAT(reducer_->calls, ElementsAre(0, 1, 2));
+  EXPECT_THAT(calls_->names, ElementsAre("a sum", "a sum", "a sum"));
   EXPECT_EQ(inbox_->finished(), 2u) << "the outcome is not one of them";
   EXPECT_TRUE(exchange_->Take().parts.empty());
 }
 
 TEST_F(RnaCommunicatorTest, WhatFailsEndsTheThread) {
   Start();
-  reducer_->fails = true;
+  calls_->fails = true;
   Push(3);
   Push(4);
   std::future<std::string> failed = failed_.get_future();
@@ -184,28 +185,30 @@ TEST_F(RnaCommunicatorTest, WhatFailsEndsTheThread) {
   ASSERT_EQ(failed.wait_for(milliseconds(1500)), std::future_status::ready);
   EXPECT_EQ(failed.get(), "3: Horovod has been shut down");
   communicator_->Stop();
-  EXPECT_THAT(reducer_->calls, ElementsAre(0));
+  EXPECT_THAT(calls_->names, ElementsAre("a sum"));
 }
 
 TEST_F(RnaCommunicatorTest, ASumIsGivenUpAfterAnError) {
-  reducer_->hangs = true;
+  calls_->hangs = true;
   Start();
   Push(1);
   std::future<std::string> failed = failed_.get_future();
   EXPECT_EQ(failed.wait_for(milliseconds(50)), std::future_status::timeout);
   errors_->Latch(UnavailableError("rank 3 was lost"));
-  EXPECT_EQ(failed.get(), "1: given up");
+  EXPECT_EQ(failed.get(), "1: nobody wants its result any more");
 }
 
 TEST_F(RnaCommunicatorTest, ASumIsGivenUpAtTheEnd) {
-  reducer_->hangs = true;
+  calls_->hangs = true;
   Start();
   Push(0);
-  while (!reducer_->hung) {
+  while (!calls_->hung) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   communicator_->Stop();
-  EXPECT_EQ(failed_.get_future().get(), "0: given up");
+  EXPECT_EQ(failed_.get_future().get(), "0: nobody wants its result any more");
+  communicator_.reset();
+  calls_->late(OkStatus());  // to nobody
 }
 
 TEST_F(RnaCommunicatorTest, TheTimelineShowsWhatWasDone) {

@@ -6,12 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <future>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,62 +31,78 @@ constexpr std::chrono::milliseconds kDeadline{20'000};
 // What Horovod does in a real job: a round's sum is there when all ranks have brought their part.
 class Allreduce {
  public:
+  // A rank's, which a shared_ptr owns.
+  class Rank : public CollectiveCalls, public std::enable_shared_from_this<Rank> {
+   public:
+    explicit Rank(Allreduce* allreduce) : allreduce_(allreduce) {}
+
+    Status StartSum(Sum sum) override {
+      sum.done = [self = shared_from_this(), done = std::move(sum.done)](const Status& status) {
+        self->Hear([done, status] { done(status); });
+      };
+      allreduce_->Add(std::move(sum));
+      return OkStatus();
+    }
+
+    // While the rank is held, it does not hear that a round has ended.
+    void Hold(bool held) {
+      std::function<void()> missed;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        held_ = held;
+        missed = std::exchange(missed_, nullptr);
+      }
+      if (missed != nullptr) {
+        Hear(missed);
+      }
+    }
+
+   private:
+    void Hear(const std::function<void()>& done) {
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (held_) {
+          missed_ = done;
+          return;
+        }
+      }
+      done();
+    }
+
+    Allreduce* const allreduce_;
+    std::mutex mutex_;
+    bool held_ = false;             // Guarded by mutex_.
+    std::function<void()> missed_;  // Guarded by mutex_; at most one, as rounds follow each other.
+  };
+
   explicit Allreduce(uint32_t size) : size_(size) {}
 
-  Status Sum(uint64_t call, ElementType type, const Payload& buffer,
-             const std::function<bool()>& given_up) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    Meeting& meeting = meetings_[call];
-    meeting.parts.push_back(buffer);
-    if (meeting.parts.size() == size_) {
-      Payload sum = meeting.parts[0];
-      for (uint32_t i = 1; i < size_; ++i) {
-        Accumulate(type, buffer.size(), 1.0, meeting.parts[i].data(), sum.mutable_data());
+ private:
+  void Add(CollectiveCalls::Sum sum) {
+    std::vector<CollectiveCalls::Sum> sums;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      sums_.push_back(std::move(sum));
+      if (sums_.size() < size_) {
+        return;
       }
-      for (uint32_t i = 1; i < size_; ++i) {
-        const char* const from = static_cast<const char*>(sum.data());
-        std::copy(from, from + sum.size(), static_cast<char*>(meeting.parts[i].mutable_data()));
-      }
-      meeting.done = true;
-      changed_.notify_all();
+      sums.swap(sums_);
     }
-    while (!meeting.done) {
-      if (given_up()) {
-        return CancelledError("given up");
-      }
-      changed_.wait_for(lock, std::chrono::milliseconds(5));
+    const size_t bytes = sums[0].output.size();
+    for (size_t i = 1; i < sums.size(); ++i) {
+      Accumulate(sums[i].type, bytes, 1.0, sums[i].input.data(), sums[0].output.mutable_data());
     }
-    return OkStatus();
+    for (size_t i = 1; i < sums.size(); ++i) {
+      std::memcpy(sums[i].output.mutable_data(), sums[0].output.data(), bytes);
+    }
+    for (const CollectiveCalls::Sum& each : sums) {
+      each.done(OkStatus());
+    }
   }
 
- private:
-  struct Meeting {
-    std::vector<Payload> parts;
-    bool done = false;
-  };
-  const uint32_t size_;
+  const size_t size_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint64_t, Meeting> meetings_;  // Guarded by mutex_; by call.
-};
-
-class SharedReducer : public RoundReducer {
- public:
-  // While the rank is held, it does not hear that a round has ended.
-  explicit SharedReducer(Allreduce* allreduce, const std::atomic<bool>* held = nullptr)
-      : allreduce_(allreduce), held_(held) {}
-  Status Sum(uint64_t call, ElementType type, const Payload& buffer,
-             const std::function<bool()>& given_up) override {
-    const Status status = allreduce_->Sum(call, type, buffer, given_up);
-    while (held_ != nullptr && *held_ && !given_up()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return given_up() ? CancelledError("given up") : status;
-  }
-
- private:
-  Allreduce* const allreduce_;
-  const std::atomic<bool>* const held_;
+  std::vector<CollectiveCalls::Sum> sums_;  // Guarded by mutex_; of the next round.
 };
 
 inline Gradient GradientOf(float value, uint64_t samples = 1, double rate = 0.1) {
@@ -126,7 +140,11 @@ class Job {
 
   Job(uint32_t size, RnaCoordinator::Rules rules, const RnaWorker::Rules& worker_rules,
       std::chrono::milliseconds deadline = kDeadline, Groups groups = {})
-      : held_(size), size_(size), deadline_(deadline), worker_rules_(worker_rules), workers_(size) {
+      : size_(size),
+        deadline_(deadline),
+        worker_rules_(worker_rules),
+        calls_(size),
+        workers_(size) {
     worker_rules_.elements = std::max<size_t>(1, worker_rules_.elements);
     if (groups.empty()) {
       groups.emplace_back();
@@ -168,7 +186,7 @@ class Job {
   }
 
   // Keeps a rank from hearing that rounds have ended.
-  void Hold(uint32_t rank, bool held) { held_[rank] = held; }
+  void Hold(uint32_t rank, bool held) { calls_[rank]->Hold(held); }
 
   // Ends a rank that leads a group, as if its training were over.
   void Leave(size_t group, uint32_t leader) {
@@ -204,10 +222,10 @@ class Job {
       worker_rules_.leads = rank == leader;
       leaders_errors = rank == leader ? errors : leaders_errors;
       addresses[rank] = "worker " + std::to_string(rank);
-      workers_[rank] = std::make_shared<RnaWorker>(
-          Endpoint::Options{rank, size_, deadline_}, worker_rules_, leader,
-          std::make_shared<SharedReducer>(allreduces_.back().get(), &held_[rank]), parameters_,
-          errors);
+      calls_[rank] = std::make_shared<Allreduce::Rank>(allreduces_.back().get());
+      workers_[rank] =
+          std::make_shared<RnaWorker>(Endpoint::Options{rank, size_, deadline_}, worker_rules_,
+                                      leader, calls_[rank], parameters_, errors);
       workers_[rank]->Attach(network.Make(addresses[rank], workers_[rank].get()));
     }
     coordinators_.push_back(std::make_unique<RnaCoordinator>(
@@ -221,12 +239,12 @@ class Job {
     EXPECT_TRUE(coordinators_.back()->Connect(addresses, {0}).ok());
   }
 
-  std::vector<std::atomic<bool>> held_;
   const uint32_t size_;
   const std::chrono::milliseconds deadline_;
   RnaWorker::Rules worker_rules_;
   const std::shared_ptr<SharedParameters> parameters_ = std::make_shared<SharedParameters>(size_);
   std::vector<std::unique_ptr<Allreduce>> allreduces_;
+  std::vector<std::shared_ptr<Allreduce::Rank>> calls_;  // by rank
   std::vector<std::shared_ptr<RnaWorker>> workers_;
   std::vector<std::unique_ptr<RnaCoordinator>> coordinators_;
 };

@@ -158,7 +158,7 @@ class StoppedPush {
       addresses.push_back("worker " + std::to_string(rank));
       workers_.push_back(std::make_shared<RnaWorker>(
           Endpoint::Options{rank, kSize, deadline}, rules, 0,
-          std::make_shared<SharedReducer>(&allreduce_), parameters_, errors[rank]));
+          std::make_shared<Allreduce::Rank>(&allreduce_), parameters_, errors[rank]));
       workers_[rank]->Attach(network_.Make(addresses[rank], workers_[rank].get()));
     }
     RnaCoordinator::Rules coordinators = Rules(kSize);

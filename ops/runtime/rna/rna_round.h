@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "ops/runtime/net/message.h"
 #include "ops/runtime/net/payload.h"
@@ -28,6 +29,7 @@ struct RnaRules {
   Exchange exchange;
   uint32_t members = 1;                      // of its group
   bool leads = false;                        // it, when that exchanges parameters for the last time
+  std::string sum;                           // the name of what sums rounds up
   Timeline* timeline = &Timeline::Global();  // shows the rounds; outlives the worker
   int row = 0;                               // of the timeline's rounds
   uint32_t run = 0;  // the same rank's workers number their rounds anew, and this tells which

@@ -20,7 +20,7 @@ GlobalParameters::Callback WithoutValues(RnaWorker::Callback callback) {
 }  // namespace
 
 RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t coordinator,
-                     std::shared_ptr<RoundReducer> reducer,
+                     std::shared_ptr<CollectiveCalls> calls,
                      std::shared_ptr<GlobalParameters> global, std::shared_ptr<ErrorLatch> errors)
     : CoordinatedWorker(options, coordinator, errors),
       rules_(rules),
@@ -30,7 +30,7 @@ RnaWorker::RnaWorker(const Options& options, const Rules& rules, uint32_t coordi
                    }),
       inbox_(rules, &contributor_, errors),
       exchange_(rules, Me(), std::move(global)),
-      communicator_(rules, coordinator, {&contributor_, &exchange_, &inbox_}, std::move(reducer),
+      communicator_(rules, coordinator, {&contributor_, &exchange_, &inbox_}, std::move(calls),
                     errors, [this](uint64_t round, const Status& status) {
                       Fail(Status(status).Annotate(Me() + ", round " + std::to_string(round)));
                     }) {}

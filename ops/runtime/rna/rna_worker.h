@@ -43,10 +43,10 @@ class RnaWorker : public CoordinatedWorker, public std::enable_shared_from_this<
   using Callback = RnaInbox::Callback;
   using ValuesCallback = std::function<void(const Status&, Payload)>;
 
-  // `global`: what groups exchange parameters through; null if there are none. The worker must be
-  // owned by a shared_ptr then.
+  // `calls`: what sums rounds up, over all ranks of the group. `global`: what groups exchange
+  // parameters through; null if there are none. The worker must be owned by a shared_ptr then.
   RnaWorker(const Options& options, const Rules& rules, uint32_t coordinator,
-            std::shared_ptr<RoundReducer> reducer, std::shared_ptr<GlobalParameters> global,
+            std::shared_ptr<CollectiveCalls> calls, std::shared_ptr<GlobalParameters> global,
             std::shared_ptr<ErrorLatch> errors);
   ~RnaWorker() override;
 

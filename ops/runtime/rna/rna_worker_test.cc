@@ -64,7 +64,7 @@ TEST(RnaWorkerTest, FigureFiveOneIsReplayed) {
   rules.elements = 1;
   for (uint32_t rank = 0; rank < 2; ++rank) {
     workers.push_back(std::make_unique<RnaWorker>(Endpoint::Options{rank, 2, kDeadline}, rules, 0,
-                                                  std::make_shared<SharedReducer>(&allreduce),
+                                                  std::make_shared<Allreduce::Rank>(&allreduce),
                                                   nullptr, std::make_shared<ErrorLatch>()));
     workers[rank]->Attach(network.Make(addresses[rank], workers[rank].get()));
   }
