@@ -27,6 +27,12 @@ def test_equal_bits_have_equal_digests_and_others_do_not(dtype: str) -> None:
     assert digests([one])[0] == third
 
 
+def test_digests_are_those_that_xxh3_publishes() -> None:
+    """The values of its own specification, for the empty input and for one zero byte."""
+    found = digests([tf.Variable(np.zeros(n, "uint8")) for n in (0, 1)])
+    assert found.tolist() == [0x2D06800538D394C2, 0xC44BDFF4074EECDB]
+
+
 def test_digests_are_aligned_with_variables() -> None:
     variables = [tf.Variable(np.full(n, n, "float32")) for n in range(200)]  # the first is empty
     all_at_once = digests(variables)
