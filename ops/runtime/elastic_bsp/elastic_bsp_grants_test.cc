@@ -122,7 +122,7 @@ TEST_F(ElasticBspGrantsTest, ReturnsWhyTheCoordinatorWasNotTold) {
   const Status status = grants_.EndStep(ElasticBspGrants::Clock::now(), [](const Progress&) {
     return UnavailableError("there is no flow");
   });
-  EXPECT_THAT(status.ToString(), HasSubstr("there is no flow"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("there is no flow"));
 }
 
 TEST_F(ElasticBspGrantsTest, AGrantDoesNotComeWhileTheCoordinatorIsTold) {

@@ -71,12 +71,13 @@ TEST_F(ElasticBspStepTest, KnowsWhetherValuesAreThoseThatItWentOnFrom) {
 TEST_F(ElasticBspStepTest, IsOneAtATimeAndNoneBeforeThereAreParameters) {
   EXPECT_FALSE(Begin({1, 1}).has_value());
   ASSERT_EQ(told_.size(), 1u);
-  EXPECT_THAT(told_[0].ToString(), HasSubstr("rank 3 ends a step, or drains, while another"));
+  EXPECT_THAT(std::string(told_[0].message()),
+              HasSubstr("rank 3 ends a step, or drains, while another"));
   step_.Receive(Pack({0, 0}));
   EXPECT_TRUE(Begin({1, 1}).has_value());
   EXPECT_FALSE(Begin({2, 2}).has_value());
   ASSERT_EQ(told_.size(), 2u) << "the other one is still under way";
-  EXPECT_THAT(told_[1].ToString(), HasSubstr("has not ended"));
+  EXPECT_THAT(std::string(told_[1].message()), HasSubstr("has not ended"));
   step_.End(OkStatus());
   EXPECT_EQ(told_.size(), 3u);
 }
@@ -85,7 +86,8 @@ TEST_F(ElasticBspStepTest, AnotherNumberOfParametersIsNamed) {
   step_.Receive(Pack({0, 0}));
   EXPECT_FALSE(Begin({1, 2, 3}).has_value());
   ASSERT_EQ(told_.size(), 1u);
-  EXPECT_THAT(told_[0].ToString(), HasSubstr("rank 3 has 12 bytes of parameters, not 8"));
+  EXPECT_THAT(std::string(told_[0].message()),
+              HasSubstr("rank 3 has 12 bytes of parameters, not 8"));
 }
 
 TEST_F(ElasticBspStepTest, AFailureEndsItOnceWithoutValues) {
@@ -95,7 +97,7 @@ TEST_F(ElasticBspStepTest, AFailureEndsItOnceWithoutValues) {
   step_.End(InternalError("somebody has died"));
   step_.End(OkStatus());
   ASSERT_EQ(told_.size(), 1u);
-  EXPECT_THAT(told_[0].ToString(), HasSubstr("somebody has died"));
+  EXPECT_THAT(std::string(told_[0].message()), HasSubstr("somebody has died"));
   EXPECT_THAT(values_, ElementsAre());
   EXPECT_FALSE(step_.Receive(Pack({6, 6}))) << "it has ended";
 }
@@ -103,10 +105,10 @@ TEST_F(ElasticBspStepTest, AFailureEndsItOnceWithoutValues) {
 TEST_F(ElasticBspStepTest, NoneBeginsAfterAFailure) {
   step_.Receive(Pack({0, 0}));
   errors_->Latch(InternalError("somebody has died"));
-  EXPECT_THAT(step_.Check(Pack({1, 1})).ToString(), HasSubstr("somebody has died"));
+  EXPECT_THAT(std::string(step_.Check(Pack({1, 1})).message()), HasSubstr("somebody has died"));
   EXPECT_FALSE(Begin({1, 1}).has_value());
   ASSERT_EQ(told_.size(), 1u);
-  EXPECT_THAT(told_[0].ToString(), HasSubstr("somebody has died"));
+  EXPECT_THAT(std::string(told_[0].message()), HasSubstr("somebody has died"));
 }
 
 TEST_F(ElasticBspStepTest, ACallbackMayBeginTheNext) {

@@ -198,8 +198,8 @@ TEST(ElasticBspWorkerTest, WeightsThatAreNotFiniteAreNotAdded) {
   std::future<Status> other = job.Drain(1, 0);
   std::future<Status> spoilt = job.Drain(0, std::numeric_limits<float>::infinity());
   ASSERT_TRUE(IsReady(other) && IsReady(spoilt));
-  EXPECT_THAT(spoilt.get().ToString(), HasSubstr("rank 0's parameters are not finite"));
-  EXPECT_THAT(other.get().ToString(), HasSubstr("rank 0's parameters are not finite"));
+  EXPECT_THAT(std::string(spoilt.get().message()), HasSubstr("rank 0's parameters are not finite"));
+  EXPECT_THAT(std::string(other.get().message()), HasSubstr("rank 0's parameters are not finite"));
 }
 
 TEST(ElasticBspWorkerTest, WhoeverStallsAllGoOnAndNothingIsLost) {

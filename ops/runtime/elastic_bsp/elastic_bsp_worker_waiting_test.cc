@@ -23,8 +23,8 @@ TEST(ElasticBspWorkerWaitingTest, ALostRankEndsWhatOthersWaitFor) {
   std::future<Status> draining = job.Drain(1, 0);
   job.network.Cut("worker 2");
   ASSERT_TRUE(IsReady(waiting) && IsReady(draining));
-  EXPECT_THAT(waiting.get().status.ToString(), HasSubstr("rank 2"));
-  EXPECT_THAT(draining.get().ToString(), HasSubstr("rank 2"));
+  EXPECT_THAT(std::string(waiting.get().status.message()), HasSubstr("rank 2"));
+  EXPECT_THAT(std::string(draining.get().message()), HasSubstr("rank 2"));
 }
 
 TEST(ElasticBspWorkerWaitingTest, RanksThatOthersWaitForTooLongAreNamed) {
@@ -38,7 +38,7 @@ TEST(ElasticBspWorkerWaitingTest, RanksThatOthersWaitForTooLongAreNamed) {
       other = job.Step(2, 1);
     }
     ASSERT_TRUE(IsReady(waiting));
-    EXPECT_THAT(waiting.get().status.ToString(), HasSubstr("for rank 1 to end a step"));
+    EXPECT_THAT(std::string(waiting.get().status.message()), HasSubstr("for rank 1 to end a step"));
   }
 }
 
@@ -78,16 +78,16 @@ TEST(ElasticBspWorkerWaitingTest, WhatComesAfterAFailureIsNotGoneOnFrom) {
   std::future<Outcome> step = job.Step(0, 2);
   job.worker(0).Cancel(InternalError("somebody has died"));
   ASSERT_TRUE(IsReady(step));
-  EXPECT_THAT(step.get().status.ToString(), HasSubstr("somebody has died"));
+  EXPECT_THAT(std::string(step.get().status.message()), HasSubstr("somebody has died"));
   job.seen_by(0).Release();  // the answer to what it had pushed
-  EXPECT_THAT(job.Step(0, 3).get().status.ToString(), HasSubstr("somebody has died"));
+  EXPECT_THAT(std::string(job.Step(0, 3).get().status.message()), HasSubstr("somebody has died"));
 }
 
 TEST(ElasticBspWorkerWaitingTest, RanksThatNeverDrainAreNamed) {
   Job job(3, RulesOf(Model::kAsp), milliseconds(200));
   std::future<Status> draining = job.Drain(1, 0);
   ASSERT_TRUE(IsReady(draining));
-  EXPECT_THAT(draining.get().ToString(), HasSubstr("for rank 0, rank 2 to come to"));
+  EXPECT_THAT(std::string(draining.get().message()), HasSubstr("for rank 0, rank 2 to come to"));
 }
 
 TEST(ElasticBspWorkerWaitingTest, OthersGoOnWithoutARankThatDoesNotAnswer) {

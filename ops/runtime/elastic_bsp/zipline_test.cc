@@ -89,10 +89,12 @@ TEST(ZipLineTest, AllExactSearchesAgree) {
 
 TEST(ZipLineTest, WrongTimesAreNamed) {
   const std::vector<double> falling = {1, 2, 5, 4};
-  EXPECT_THAT(CheckEndTimes(View(falling, 2)).ToString(), HasSubstr("iteration 1 of worker 1"));
+  EXPECT_THAT(std::string(CheckEndTimes(View(falling, 2)).message()),
+              HasSubstr("iteration 1 of worker 1"));
   const std::vector<double> endless = {1, std::numeric_limits<double>::quiet_NaN()};
-  EXPECT_THAT(CheckEndTimes(View(endless, 1)).ToString(), HasSubstr("must be finite"));
-  EXPECT_THAT(CheckEndTimes({nullptr, 3, 0}).ToString(), HasSubstr("3 workers with 0 iterations"));
+  EXPECT_THAT(std::string(CheckEndTimes(View(endless, 1)).message()), HasSubstr("must be finite"));
+  EXPECT_THAT(std::string(CheckEndTimes({nullptr, 3, 0}).message()),
+              HasSubstr("3 workers with 0 iterations"));
 }
 
 }  // namespace

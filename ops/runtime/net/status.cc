@@ -4,54 +4,10 @@
 
 namespace trepak {
 
-std::string_view StatusCodeName(StatusCode code) {
-  switch (code) {
-    case StatusCode::kOk:
-      return "OK";
-    case StatusCode::kCancelled:
-      return "CANCELLED";
-    case StatusCode::kUnknown:
-      return "UNKNOWN";
-    case StatusCode::kInvalidArgument:
-      return "INVALID_ARGUMENT";
-    case StatusCode::kDeadlineExceeded:
-      return "DEADLINE_EXCEEDED";
-    case StatusCode::kNotFound:
-      return "NOT_FOUND";
-    case StatusCode::kAlreadyExists:
-      return "ALREADY_EXISTS";
-    case StatusCode::kResourceExhausted:
-      return "RESOURCE_EXHAUSTED";
-    case StatusCode::kFailedPrecondition:
-      return "FAILED_PRECONDITION";
-    case StatusCode::kAborted:
-      return "ABORTED";
-    case StatusCode::kOutOfRange:
-      return "OUT_OF_RANGE";
-    case StatusCode::kUnimplemented:
-      return "UNIMPLEMENTED";
-    case StatusCode::kInternal:
-      return "INTERNAL";
-    case StatusCode::kUnavailable:
-      return "UNAVAILABLE";
-  }
-  // Reached by a number off the wire that was cast to StatusCode. No default label above, so that
-  // the compiler reports a code that is added without a name.
-  return "UNRECOGNIZED_CODE";
-}
-
 Status::Status(StatusCode code, std::string message) {
   if (code != StatusCode::kOk) {
     error_ = std::make_shared<const Error>(Error{code, std::move(message)});
   }
-}
-
-std::string Status::ToString() const {
-  std::string text(StatusCodeName(code()));
-  if (!message().empty()) {
-    text.append(": ").append(message());
-  }
-  return text;
 }
 
 Status& Status::Annotate(std::string_view context) & {
@@ -70,11 +26,7 @@ Status&& Status::Annotate(std::string_view context) && {
   return std::move(static_cast<Status&>(*this).Annotate(context));
 }
 
-std::ostream& operator<<(std::ostream& os, const Status& status) { return os << status.ToString(); }
-
 Status CancelledError(std::string message) { return {StatusCode::kCancelled, std::move(message)}; }
-
-Status UnknownError(std::string message) { return {StatusCode::kUnknown, std::move(message)}; }
 
 Status InvalidArgumentError(std::string message) {
   return {StatusCode::kInvalidArgument, std::move(message)};
@@ -99,14 +51,6 @@ Status FailedPreconditionError(std::string message) {
 }
 
 Status AbortedError(std::string message) { return {StatusCode::kAborted, std::move(message)}; }
-
-Status OutOfRangeError(std::string message) {
-  return {StatusCode::kOutOfRange, std::move(message)};
-}
-
-Status UnimplementedError(std::string message) {
-  return {StatusCode::kUnimplemented, std::move(message)};
-}
 
 Status InternalError(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 

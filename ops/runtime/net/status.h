@@ -19,7 +19,6 @@ namespace trepak {
 enum class StatusCode : int {
   kOk = 0,
   kCancelled = 1,
-  kUnknown = 2,
   kInvalidArgument = 3,
   kDeadlineExceeded = 4,
   kNotFound = 5,
@@ -27,14 +26,9 @@ enum class StatusCode : int {
   kResourceExhausted = 8,
   kFailedPrecondition = 9,
   kAborted = 10,
-  kOutOfRange = 11,
-  kUnimplemented = 12,
   kInternal = 13,
   kUnavailable = 14,
 };
-
-// Returns the code's name as error messages print it, e.g. "DEADLINE_EXCEEDED".
-std::string_view StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
  public:
@@ -51,9 +45,6 @@ class [[nodiscard]] Status {
   std::string_view message() const {
     return ok() ? std::string_view() : std::string_view(error_->message);
   }
-
-  // "OK", or "UNAVAILABLE: rank 3 (node-b): connection reset".
-  std::string ToString() const;
 
   // Prepends `context` to the message ("context: message"), to say whose error it was: a peer, a
   // rank, a tensor. The code stays; an OK status stays OK. Copies of this status are not affected.
@@ -75,11 +66,13 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Error> error_;
 };
 
-std::ostream& operator<<(std::ostream& os, const Status& status);
+// For tests, whose failures show it.
+inline std::ostream& operator<<(std::ostream& os, const Status& status) {
+  return os << "code " << static_cast<int>(status.code()) << ": " << status.message();
+}
 
 inline Status OkStatus() { return Status(); }
 Status CancelledError(std::string message);
-Status UnknownError(std::string message);
 Status InvalidArgumentError(std::string message);
 Status DeadlineExceededError(std::string message);
 Status NotFoundError(std::string message);
@@ -87,8 +80,6 @@ Status AlreadyExistsError(std::string message);
 Status ResourceExhaustedError(std::string message);
 Status FailedPreconditionError(std::string message);
 Status AbortedError(std::string message);
-Status OutOfRangeError(std::string message);
-Status UnimplementedError(std::string message);
 Status InternalError(std::string message);
 Status UnavailableError(std::string message);
 
