@@ -79,7 +79,7 @@ uint64_t TensorExchange::Fetch(const ExchangeAddress& where, int64_t step, const
   request.header.round = number;
   std::string asked(sizeof(step), '\0');
   std::memcpy(asked.data(), &step, sizeof(step));
-  request.payload = wire::Copied(asked + key);
+  request.payload = Payload::Copy(asked + key);
   Know(where);
   std::vector<Message> messages;
   messages.push_back(std::move(request));
@@ -289,7 +289,7 @@ void TensorExchange::OnMessage(Message message) {
 
 Status TensorExchange::TakeAddress(const Message& message) {
   ExchangeAddress where;
-  if (!where.Decode(wire::ViewOf(message.payload)) || where.id != message.header.sender) {
+  if (!where.Decode(message.payload.view()) || where.id != message.header.sender) {
     return InvalidArgumentError("a task's address is none, or another's");
   }
   Know(where);
@@ -314,7 +314,7 @@ Status TensorExchange::TakeRequest(Message request) {
 Status TensorExchange::Answer(const Message& request) {
   const uint32_t task = request.header.sender;
   const uint64_t number = request.header.round;
-  const std::string_view asked = wire::ViewOf(request.payload);
+  const std::string_view asked = request.payload.view();
   int64_t step = 0;
   if (asked.size() <= sizeof(step)) {
     return InvalidArgumentError("a task asked for nothing");

@@ -177,7 +177,7 @@ TEST(TensorExchangeTest, NothingIsLookedForBeforeThereIsAWayBack) {
   ASSERT_TRUE(flow.Send(wire::Introduction(here, true)).ok());
   Message request;
   request.header.kind = wire::kRequest;
-  request.payload = wire::Copied(std::string(8, '\0') + KeyOf("edge"));
+  request.payload = Payload::Copy(std::string(8, '\0') + KeyOf("edge"));
   ASSERT_TRUE(flow.Send(std::move(request)).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   EXPECT_EQ(owner.asked, 0);

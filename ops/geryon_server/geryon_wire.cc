@@ -40,21 +40,11 @@ bool HasContent(const Found& found) {
   return found.status.ok() && found.carried && !found.is_dead && found.tensor.TotalBytes() > 0;
 }
 
-Payload Copied(std::string_view bytes) {
-  Payload payload = Payload::Allocate(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(payload.mutable_data()));
-  return payload;
-}
-
-std::string_view ViewOf(const Payload& payload) {
-  return {static_cast<const char*>(payload.data()), payload.size()};
-}
-
 Message Introduction(const ExchangeAddress& here, bool asks) {
   Message message;
   message.header.kind = wire::kAddress;
   message.header.flags = asks ? kAsks : 0;
-  message.payload = Copied(here.Encode());
+  message.payload = Payload::Copy(here.Encode());
   return message;
 }
 
@@ -66,19 +56,19 @@ Message DescriptionOf(const Found& found) {
   if (!found.status.ok()) {
     message.header.flags |= tensorflow::StatusGroup::IsDerived(found.status) ? kDerived : 0;
     message.header.key = static_cast<uint32_t>(found.status.raw_code());
-    message.payload = Copied(found.status.message());
+    message.payload = Payload::Copy(found.status.message());
   } else if (found.carried && !found.is_dead) {
     tensorflow::TensorProto description;
     description.set_dtype(found.tensor.dtype());
     found.tensor.shape().AsProto(description.mutable_tensor_shape());
-    message.payload = Copied(description.SerializeAsString());
+    message.payload = Payload::Copy(description.SerializeAsString());
   }
   return message;
 }
 
 Status ReadDescription(const Message& message, Found* found) {
   const uint8_t flags = message.header.flags;
-  const std::string_view bytes = ViewOf(message.payload);
+  const std::string_view bytes = message.payload.view();
   if ((flags & kFailed) != 0) {
     const absl::Status status(static_cast<absl::StatusCode>(message.header.key), bytes);
     if (status.ok()) {

@@ -44,9 +44,6 @@ constexpr uint8_t kAsks = 1;
 // Flag of an answer's first message, which says what the tensor is; its content comes next.
 constexpr uint8_t kDescription = 1;
 
-Payload Copied(std::string_view bytes);
-std::string_view ViewOf(const Payload& payload);
-
 // Says who the sender is; `asks`: the receiver shall say so, too.
 Message Introduction(const ExchangeAddress& here, bool asks);
 

@@ -22,12 +22,6 @@ AdpsgdPeer::AdpsgdPeer(const Options& options, const Rules& rules,
   std::memset(shown_.mutable_data(), 0, bytes());
 }
 
-Payload AdpsgdPeer::Copy(const Payload& values) const {
-  Payload copy = Payload::Allocate(bytes());
-  std::memcpy(copy.mutable_data(), values.data(), bytes());
-  return copy;
-}
-
 Status AdpsgdPeer::Check(const Payload& values) const {
   TREPAK_RETURN_IF_ERROR(error());
   if (values.size() != bytes()) {
@@ -43,23 +37,23 @@ Status AdpsgdPeer::Assign(const Payload& values) {
   if (sent_.size() != 0) {
     return FailedPreconditionError(Me() + " sets its parameters while it averages them");
   }
-  values_ = Copy(values);
-  shown_ = Copy(values);
+  values_ = Payload::Copy(values.view());
+  shown_ = Payload::Copy(values.view());
   return OkStatus();
 }
 
 Status AdpsgdPeer::Load(Payload* values) {
   TREPAK_RETURN_IF_ERROR(error());
   std::lock_guard<std::mutex> lock(mutex_);
-  *values = Copy(values_);
-  shown_ = Copy(values_);  // not the same memory: it is the caller's
+  *values = Payload::Copy(values_.view());
+  shown_ = Payload::Copy(values_.view());  // not the same memory: it is the caller's
   return OkStatus();
 }
 
 Status AdpsgdPeer::Show(const Payload& values) {
   TREPAK_RETURN_IF_ERROR(Check(values));
   std::lock_guard<std::mutex> lock(mutex_);
-  shown_ = Copy(values);
+  shown_ = Payload::Copy(values.view());
   return OkStatus();
 }
 
@@ -80,10 +74,10 @@ Status AdpsgdPeer::Bring(const Payload& values) {
 }
 
 void AdpsgdPeer::Take(const Payload& values) {
-  Payload change = Copy(values);
+  Payload change = Payload::Copy(values.view());
   Accumulate(rules_.type, bytes(), -1.0, shown_.data(), change.mutable_data());
   Accumulate(rules_.type, bytes(), 1.0, change.data(), values_.mutable_data());
-  shown_ = Copy(values);
+  shown_ = Payload::Copy(values.view());
 }
 
 Status AdpsgdPeer::Begin() {

@@ -87,7 +87,6 @@ class AdpsgdPeer : public Endpoint {
   void Failed(const Status& status) override;
 
  private:
-  Payload Copy(const Payload& values) const;
   size_t bytes() const { return rules_.elements * SizeOf(rules_.type); }
   size_t head() const { return options().size * sizeof(uint64_t); }
   bool is_active() const { return options().rank % 2 == 0 && options().size > 1; }

@@ -42,11 +42,7 @@ class Job {
     peers_.clear();
   }
 
-  static Payload Number(double value) {
-    Payload payload = Payload::Allocate(sizeof(double));
-    *static_cast<double*>(payload.mutable_data()) = value;
-    return payload;
-  }
+  static Payload Number(double value) { return Payload::Copy(&value, sizeof(value)); }
 
   // A step that changes the model by so much.
   Status Step(uint32_t rank, double change, uint64_t samples = 1) {

@@ -147,11 +147,7 @@ class Job {
   FakeNetwork network;  // outlives the ranks
 
  private:
-  static Payload Pack(float value) {
-    Payload values = Payload::Allocate(sizeof(value));
-    std::memcpy(values.mutable_data(), &value, sizeof(value));
-    return values;
-  }
+  static Payload Pack(float value) { return Payload::Copy(&value, sizeof(value)); }
 
   static ElasticBspWorker::ValuesCallback Keep(std::shared_ptr<std::promise<Outcome>> promise) {
     return [promise](const Status& status, const Payload& values) {

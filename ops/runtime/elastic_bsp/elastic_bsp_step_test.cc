@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -17,9 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Payload Pack(const std::vector<float>& values) {
-  Payload packed = Payload::Allocate(values.size() * sizeof(float));
-  std::memcpy(packed.mutable_data(), values.data(), packed.size());
-  return packed;
+  return Payload::Copy(values.data(), values.size() * sizeof(float));
 }
 
 std::vector<float> Unpack(const Payload& packed) {

@@ -1,7 +1,6 @@
 #include "ops/runtime/lanes/collective_lane.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace trepak {
@@ -91,10 +90,9 @@ void CollectiveLane::Ask(Turn* turn) {
   CollectiveCalls::Sum sum;
   sum.name = options_.name;
   sum.type = ElementType::kFloat32;
-  sum.input = Payload::Allocate(bytes);
+  sum.input = Payload::Copy(said.data(), bytes);
   sum.output = Payload::Allocate(bytes);
   sum.average = true;
-  std::memcpy(sum.input.mutable_data(), said.data(), bytes);
   sum.done = [self = shared_from_this(), shares = sum.output](const Status& outcome) {
     self->Decide(outcome, shares);
   };

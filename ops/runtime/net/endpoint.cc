@@ -1,19 +1,12 @@
 #include "ops/runtime/net/endpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 namespace trepak {
 namespace {
 
 constexpr std::chrono::milliseconds kLastWords{300};
-
-Payload TextPayload(std::string_view text) {
-  Payload payload = Payload::Allocate(text.size());
-  std::memcpy(payload.mutable_data(), text.data(), text.size());
-  return payload;
-}
 
 }  // namespace
 
@@ -70,9 +63,8 @@ void Endpoint::Stop() {
 
 void Endpoint::OnMessage(Message message) {
   if (message.header.kind == endpoint::kAbort) {
-    Fail(AbortedError(
-        "rank " + std::to_string(message.header.sender) + " gave up: " +
-        std::string(static_cast<const char*>(message.payload.data()), message.payload.size())));
+    Fail(AbortedError("rank " + std::to_string(message.header.sender) +
+                      " gave up: " + std::string(message.payload.view())));
     return;
   }
   if (!error().ok()) {
@@ -126,7 +118,7 @@ void Endpoint::TellOfFailure(const Status& status) {
   if (connected_.load(std::memory_order_acquire)) {
     Message abort;
     abort.header.kind = endpoint::kAbort;
-    abort.payload = TextPayload(status.message());
+    abort.payload = Payload::Copy(status.message());
     channels_.Broadcast(abort);
   }
 }

@@ -187,9 +187,7 @@ class FakeNetwork {
       return;
     }
     // As over a wire: the receiver gets memory of its own.
-    Message copy{message.header, Payload::Allocate(message.payload.size())};
-    const char* from = static_cast<const char*>(message.payload.data());
-    std::copy(from, from + message.payload.size(), static_cast<char*>(copy.payload.mutable_data()));
+    const Message copy{message.header, Payload::Copy(message.payload.view())};
     found->second->Take([copy](Transport::Receiver* receiver) { receiver->OnMessage(copy); });
   }
 

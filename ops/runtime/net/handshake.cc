@@ -3,7 +3,6 @@
 #include <sodium.h>
 
 #include <cstring>
-#include <initializer_list>
 #include <string_view>
 
 namespace trepak {
@@ -48,20 +47,6 @@ std::array<unsigned char, kSize> Random() {
   return bytes;
 }
 
-Payload Join(std::initializer_list<std::string_view> parts) {
-  size_t size = 0;
-  for (std::string_view part : parts) {
-    size += part.size();
-  }
-  Payload payload = Payload::Allocate(size);
-  char* at = static_cast<char*>(payload.mutable_data());
-  for (std::string_view part : parts) {
-    std::memcpy(at, part.data(), part.size());
-    at += part.size();
-  }
-  return payload;
-}
-
 template <typename Bytes>
 std::string_view View(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -92,7 +77,7 @@ Message SenderHandshake::Hello() const {
   hello.header.kind = handshake::kHello;
   hello.header.sender = rank_;
   hello.header.priority = priority_;
-  hello.payload = Join({View(mine_)});
+  hello.payload = Payload::Copy(View(mine_));
   return hello;
 }
 
@@ -111,8 +96,8 @@ Status SenderHandshake::OnChallenge(const Message& challenge, Message* reply) {
   reply->header.kind = handshake::kProof;
   reply->header.sender = rank_;
   reply->header.priority = priority_;
-  reply->payload =
-      Join({View(Prove(secret_, Statement(Speaker::kSender, mine_, theirs_, rank_, priority_)))});
+  reply->payload = Payload::Copy(
+      View(Prove(secret_, Statement(Speaker::kSender, mine_, theirs_, rank_, priority_))));
   return OkStatus();
 }
 
@@ -137,8 +122,10 @@ Status ReceiverHandshake::OnMessage(const Message& message, Message* reply) {
     priority_ = message.header.priority;
     std::memcpy(theirs_.data(), message.payload.data(), sizeof(Nonce));
     reply->header.kind = handshake::kChallenge;
-    reply->payload = Join({View(mine_), View(Prove(secret_, Statement(Speaker::kReceiver, theirs_,
-                                                                      mine_, rank_, priority_)))});
+    std::string challenge(View(mine_));
+    challenge +=
+        View(Prove(secret_, Statement(Speaker::kReceiver, theirs_, mine_, rank_, priority_)));
+    reply->payload = Payload::Copy(challenge);
     return OkStatus();
   }
   if (message.header.kind == handshake::kProof && greeted_ && !open_ &&

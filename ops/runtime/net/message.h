@@ -89,8 +89,7 @@ Message MessageOf(MessageKind kind, const Body& body) {
   static_assert(std::is_trivially_copyable_v<Body> && !std::is_pointer_v<Body>);
   Message message;
   message.header.kind = kind;
-  message.payload = Payload::Allocate(sizeof(body));
-  std::memcpy(message.payload.mutable_data(), &body, sizeof(body));
+  message.payload = Payload::Copy(&body, sizeof(body));
   return message;
 }
 

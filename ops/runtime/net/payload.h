@@ -3,9 +3,11 @@
 #ifndef TREPAK_OPS_RUNTIME_NET_PAYLOAD_H_
 #define TREPAK_OPS_RUNTIME_NET_PAYLOAD_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <utility>
 
 namespace trepak {
@@ -31,9 +33,18 @@ class Payload {
     return Payload(data, size, std::move(memory));
   }
 
+  // Owns a copy of bytes.
+  static Payload Copy(const void* data, size_t size) {
+    Payload payload = Allocate(size);
+    std::copy_n(static_cast<const char*>(data), size, static_cast<char*>(payload.data_));
+    return payload;
+  }
+  static Payload Copy(std::string_view bytes) { return Copy(bytes.data(), bytes.size()); }
+
   const void* data() const { return data_; }
   void* mutable_data() { return data_; }
   size_t size() const { return size_; }
+  std::string_view view() const { return {static_cast<const char*>(data_), size_}; }
 
   // Returns a view of a part of it, with the same owner. The part must lie inside.
   Payload Part(size_t offset, size_t size) const {

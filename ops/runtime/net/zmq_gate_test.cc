@@ -152,8 +152,7 @@ TEST_P(EncryptedFlowsTest, TellEavesdroppersNothing) {
     Message message;
     message.header.kind = KindOf("test", 1);
     message.header.key = 7;
-    message.payload = Payload::Allocate(text.size());
-    std::copy(text.begin(), text.end(), static_cast<char*>(message.payload.mutable_data()));
+    message.payload = Payload::Copy(text);
     ASSERT_TRUE(peer->Send(1, 0, message).ok());
     ASSERT_EQ(receiver_.arrived.get_future().wait_for(kPatience), std::future_status::ready);
   }

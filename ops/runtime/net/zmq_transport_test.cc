@@ -76,10 +76,7 @@ Message Push(uint32_t key, size_t bytes) {
 }
 
 bool Same(const Message& a, const Message& b) {
-  return a.header.key == b.header.key && a.payload.size() == b.payload.size() &&
-         std::equal(static_cast<const char*>(a.payload.data()),
-                    static_cast<const char*>(a.payload.data()) + a.payload.size(),
-                    static_cast<const char*>(b.payload.data()));
+  return a.header.key == b.header.key && a.payload.view() == b.payload.view();
 }
 
 // Plain and encrypted.

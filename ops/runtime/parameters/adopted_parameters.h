@@ -21,16 +21,12 @@ class AdoptedParameters {
   bool any() const { return values_.size() == bytes_; }
 
   // Takes a copy: the memory of `values` is for whoever trains with them.
-  void Adopt(const Payload& values) {
-    values_ = Payload::Allocate(bytes_);
-    std::memcpy(values_.mutable_data(), values.data(), bytes_);
-  }
+  void Adopt(const Payload& values) { values_ = Payload::Copy(values.data(), bytes_); }
 
   // By how much parameters of the same size differ from what was adopted. It is small, and so is
   // what rounding takes from it.
   Payload Change(const Payload& values) const {
-    Payload change = Payload::Allocate(bytes_);
-    std::memcpy(change.mutable_data(), values.data(), bytes_);
+    Payload change = Payload::Copy(values.data(), bytes_);
     Accumulate(type_, bytes_, -1.0, values_.data(), change.mutable_data());
     return change;
   }

@@ -84,9 +84,8 @@ void ServedParameters::Do(Ask ask, const Payload& values, uint64_t samples, Call
     return ask == nullptr ? client->Fetch(key, precedence)
                           : (client.get()->*ask)(key, precedence, std::move(part));
   };
-  Payload count = Payload::Allocate(sizeof(double));
-  *static_cast<double*>(count.mutable_data()) = static_cast<double>(samples);
-  Status status = ask_for(key_, Late(), std::move(count));
+  const auto count = static_cast<double>(samples);
+  Status status = ask_for(key_, Late(), Payload::Copy(&count, sizeof(count)));
   if (!status.ok()) {
     gathering->CountDown(status, parts_.size() + 1);
     return;

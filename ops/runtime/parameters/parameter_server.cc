@@ -1,6 +1,5 @@
 #include "ops/runtime/parameters/parameter_server.h"
 
-#include <cstring>
 #include <ctime>
 #include <string>
 
@@ -147,8 +146,7 @@ Status ParameterServer::Pull(SliceState* slice, const Header& header) {
 
 Status ParameterServer::Assign(SliceState* slice, const Header& header, const Payload& payload) {
   TREPAK_RETURN_IF_ERROR(CheckShape(slice, header, payload.size()));
-  slice->result = Payload::Allocate(payload.size());
-  std::memcpy(slice->result.mutable_data(), payload.data(), payload.size());
+  slice->result = Payload::Copy(payload.view());
   ++slice->version;
   return AnswerIfWanted(*slice, header);
 }
@@ -160,8 +158,7 @@ Status ParameterServer::Delta(SliceState* slice, const Header& header, const Pay
                                    NameOf(header) + ", which has no value yet");
   }
   // Answers that are on their way share the old value's memory: they must not change.
-  Payload value = Payload::Allocate(slice->bytes);
-  std::memcpy(value.mutable_data(), slice->result.data(), slice->bytes);
+  Payload value = Payload::Copy(slice->result.data(), slice->bytes);
   Accumulate(slice->type, slice->bytes, server_options_.delta_factor, payload.data(),
              value.mutable_data());
   slice->result = std::move(value);

@@ -21,9 +21,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 Payload Floats(const std::vector<float>& values) {
-  Payload payload = Payload::Allocate(values.size() * sizeof(float));
-  std::copy(values.begin(), values.end(), static_cast<float*>(payload.mutable_data()));
-  return payload;
+  return Payload::Copy(values.data(), values.size() * sizeof(float));
 }
 
 std::vector<float> ToFloats(const Payload& payload) {

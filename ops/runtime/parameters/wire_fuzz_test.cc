@@ -186,9 +186,7 @@ TEST(WireFuzzTest, EndpointsSurviveAnyMessage) {
     const std::string bytes = mutator.Mutate(seeds[mutator.Below(seeds.size())]);
     const size_t header_bytes = std::min(bytes.size(), kHeaderBytes);
     Message message;
-    message.payload = Payload::Allocate(bytes.size() - header_bytes);
-    std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(header_bytes), bytes.end(),
-              static_cast<char*>(message.payload.mutable_data()));
+    message.payload = Payload::Copy(bytes.substr(header_bytes));
     if (!Decode(bytes.substr(0, header_bytes), message.payload.size(), &message.header).ok()) {
       continue;
     }

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -51,9 +50,7 @@ class Doubling : public CollectiveCalls {
 
 template <typename T>
 Payload Number(T value) {
-  Payload payload = Payload::Allocate(sizeof(T));
-  std::memcpy(payload.mutable_data(), &value, sizeof(T));
-  return payload;
+  return Payload::Copy(&value, sizeof(value));
 }
 
 class RnaCommunicatorTest : public testing::Test {

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -17,10 +16,8 @@ using Combine = RnaContributions::Combine;
 constexpr size_t kBytes = 2 * sizeof(float);
 
 Gradient Of(uint64_t version, uint64_t samples, float first, float second, double rate = 0.1) {
-  Gradient gradient{Payload::Allocate(kBytes), version, samples, rate};
   const float values[] = {first, second};
-  std::copy(values, values + 2, static_cast<float*>(gradient.values.mutable_data()));
-  return gradient;
+  return {Payload::Copy(values, sizeof(values)), version, samples, rate};
 }
 
 struct Taken {
@@ -117,9 +114,7 @@ TEST(RnaContributionsTest, TheLatestLearningRateCounts) {
 TEST(RnaContributionsTest, DoublesToo) {
   RnaContributions contributions(ElementType::kFloat64, sizeof(double), 3, Combine::kByVersion);
   for (const double value : {1.0, 4.0}) {
-    Gradient gradient{Payload::Allocate(sizeof(double)), value == 1.0 ? 0u : 1u, 1, 0.1};
-    *static_cast<double*>(gradient.values.mutable_data()) = value;
-    contributions.Add(std::move(gradient));
+    contributions.Add({Payload::Copy(&value, sizeof(value)), value == 1.0 ? 0u : 1u, 1, 0.1});
   }
   double taken = 0;
   contributions.Take(1).CombineInto(ElementType::kFloat64, sizeof(double), &taken);

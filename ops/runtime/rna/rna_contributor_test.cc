@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstring>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -38,9 +37,7 @@ class RnaContributorTest : public testing::Test {
   }
 
   static Status Write(RnaContributor* contributor, float value, uint64_t version = 0) {
-    Gradient gradient{Payload::Allocate(sizeof(float)), version, 1, 0.1};
-    std::memcpy(gradient.values.mutable_data(), &value, sizeof(value));
-    return contributor->Write(std::move(gradient), kNow);
+    return contributor->Write({Payload::Copy(&value, sizeof(value)), version, 1, 0.1}, kNow);
   }
 
   // Takes part in a round that has started, and returns how many gradients it was given.

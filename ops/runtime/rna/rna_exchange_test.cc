@@ -14,11 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Payload Number(float value) {
-  Payload payload = Payload::Allocate(sizeof(float));
-  *static_cast<float*>(payload.mutable_data()) = value;
-  return payload;
-}
+Payload Number(float value) { return Payload::Copy(&value, sizeof(value)); }
 
 float NumberIn(const Payload& payload) { return *static_cast<const float*>(payload.data()); }
 

@@ -106,9 +106,7 @@ class Allreduce {
 };
 
 inline Gradient GradientOf(float value, uint64_t samples = 1, double rate = 0.1) {
-  Gradient gradient{Payload::Allocate(sizeof(float)), 0, samples, rate};
-  *static_cast<float*>(gradient.values.mutable_data()) = value;
-  return gradient;
+  return {Payload::Copy(&value, sizeof(value)), 0, samples, rate};
 }
 
 inline float ValueOf(const RnaWorker::Round& round) {
