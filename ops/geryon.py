@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from trepak.ops.loader import call
 
-from trepak.ops.loader import call, load
-
-__all__ = [
-    "register_server_protocol",
-    "server_protocol_bytes",
-]
+__all__ = ["register_server_protocol"]
 
 
 def register_server_protocol() -> None:
@@ -32,11 +27,3 @@ def register_server_protocol() -> None:
             "train with trepak.Geryon() instead of parameter servers over gRPC."
         )
     call("register_server_protocol")
-
-
-def server_protocol_bytes() -> Any:
-    """Returns the bytes of tensors that left a process by grpc+geryon: int64, [priorities].
-
-    Of the task on which the op is placed, with `tf.device`; the highest priority first.
-    """
-    return load().trepak_server_protocol_bytes()

@@ -229,7 +229,10 @@ class PendingGradientsOp : public tensorflow::OpKernel {
       status = OkStatus();  // where nothing runs nothing can be pending
     }
     OP_REQUIRES_OK(context, ToFlowError(status));
-    OutputVector<bool>(context, 0, pending);
+    tensorflow::Tensor* output = nullptr;
+    const auto size = static_cast<int64_t>(pending.size());
+    OP_REQUIRES_OK(context, context->allocate_output(0, {size}, &output));
+    std::copy(pending.begin(), pending.end(), output->vec<bool>().data());
   }
 
  private:

@@ -1,10 +1,8 @@
-// How ops output scalars, vectors, or nothing.
+// How ops output scalars, or nothing.
 
 #ifndef TREPAK_OPS_OP_HELPERS_H_
 #define TREPAK_OPS_OP_HELPERS_H_
 
-#include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -21,14 +19,6 @@ void OutputScalar(tensorflow::OpKernelContext* context, int output, Value value)
   tensorflow::Tensor* scalar = nullptr;
   OP_REQUIRES_OK(context, context->allocate_output(output, {}, &scalar));
   scalar->scalar<Value>()() = std::move(value);
-}
-
-template <typename Value, typename Values>
-void OutputVector(tensorflow::OpKernelContext* context, int output, const Values& values) {
-  tensorflow::Tensor* vector = nullptr;
-  OP_REQUIRES_OK(context,
-                 context->allocate_output(output, {static_cast<int64_t>(values.size())}, &vector));
-  std::copy(values.begin(), values.end(), vector->vec<Value>().data());
 }
 
 }  // namespace trepak

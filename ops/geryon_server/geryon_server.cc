@@ -12,26 +12,13 @@
 
 #include "ops/calls.h"
 #include "ops/geryon_server/geryon_rendezvous.h"
-#include "ops/op_helpers.h"
 #include "tensorflow/core/distributed_runtime/rpc/grpc_server_lib.h"
 #include "tensorflow/core/distributed_runtime/server_lib.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 
 namespace trepak {
 namespace {
 
 constexpr char kProtocol[] = "grpc+geryon";
-
-REGISTER_OP("TrepakServerProtocolBytes")
-    .Output("bytes_by_priority: int64")
-    .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
-      context->set_output(
-          0, context->Vector(tensorflow::shape_inference::InferenceContext::kUnknownDim));
-      return absl::OkStatus();
-    })
-    .Doc("Says how many bytes of tensors of each priority left this process by grpc+geryon.");
 
 // The IPv4 address of a host name; the name itself if it has none.
 std::string AddressOf(const std::string& name) {
@@ -111,19 +98,14 @@ absl::Status RegisterProtocol(const Arguments&, Json*) {
   return absl::OkStatus();
 }
 
-[[maybe_unused]] const bool kRegistered =
-    RegisterCalls({{"register_server_protocol", RegisterProtocol}});
+// Says how many bytes of tensors left this process by the protocol, by priority.
+absl::Status GetBytes(const Arguments&, Json* bytes) {
+  *bytes = TensorExchange::BytesByPriority();
+  return absl::OkStatus();
+}
 
-class ServerProtocolBytesOp : public tensorflow::OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(tensorflow::OpKernelContext* context) override {
-    OutputVector<int64_t>(context, 0, TensorExchange::BytesByPriority());
-  }
-};
-
-REGISTER_KERNEL_BUILDER(Name("TrepakServerProtocolBytes").Device(tensorflow::DEVICE_CPU),
-                        ServerProtocolBytesOp);
+[[maybe_unused]] const bool kRegistered = RegisterCalls(
+    {{"register_server_protocol", RegisterProtocol}, {"server_protocol_bytes", GetBytes}});
 
 }  // namespace
 }  // namespace trepak

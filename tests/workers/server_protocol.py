@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import trepak
-from trepak.ops.geryon import server_protocol_bytes
+from trepak.ops.loader import load
 
 STEPS, FEATURES, HIDDEN = 10, 24, 16
 
@@ -62,8 +62,8 @@ def train(resolver: Any) -> dict[str, Any]:
     sent = {}
     for job in ("worker", "ps"):
         with tf.device(f"/job:{job}/task:0/device:CPU:0"):
-            counted = server_protocol_bytes()
-        sent[job] = counted.numpy().tolist()
+            counted = load().trepak_call("server_protocol_bytes", "{}")
+        sent[job] = json.loads(counted.numpy())
     return {"losses": losses, "weights": [v.numpy().tolist() for v in variables], "bytes": sent}
 
 
