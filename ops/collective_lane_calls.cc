@@ -7,6 +7,7 @@
 #include "ops/calls.h"
 #include "ops/horovod_calls.h"
 #include "ops/lane_table.h"
+#include "ops/status_adapter.h"
 
 namespace trepak {
 namespace {

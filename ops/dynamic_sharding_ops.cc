@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "ops/calls.h"
-#include "ops/parameter_service_ops.h"
 #include "ops/runtime/parameters/parameter_service.h"
+#include "ops/status_adapter.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -33,7 +33,7 @@ using Ask = Status (ParameterClient::*)(uint32_t key, Precedence precedence, Pay
 void Count(uint32_t key, int64_t size, Ask ask, int64_t samples,
            const std::function<void(const absl::Status& status, int64_t taken)>& counted) {
   Status status;
-  const std::shared_ptr<ParameterClient> client = FindClient(&status);
+  const std::shared_ptr<ParameterClient> client = ParameterService::Global().client(&status);
   if (client != nullptr) {
     // Servers divide what is added by the number of ranks.
     Payload number = Payload::Allocate(sizeof(double));

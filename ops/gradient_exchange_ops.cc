@@ -13,6 +13,7 @@
 #include "ops/lane_table.h"
 #include "ops/op_helpers.h"
 #include "ops/payload_tensor.h"
+#include "ops/status_adapter.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -196,7 +197,7 @@ class CommitStepOp : public tensorflow::OpKernel {
  private:
   Status PullAll() {
     Status status;
-    const std::shared_ptr<ParameterClient> client = FindClient(&status);
+    const std::shared_ptr<ParameterClient> client = ParameterService::Global().client(&status);
     TREPAK_RETURN_IF_ERROR(status);
     std::lock_guard<std::mutex> lock(mutex_);
     std::shuffle(order_.begin(), order_.end(), random_);

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "ops/parameter_service_ops.h"
 #include "ops/runtime/lanes/collective_lane.h"
+#include "ops/runtime/parameters/parameter_service.h"
 
 namespace trepak {
 
@@ -62,7 +62,7 @@ inline std::shared_ptr<GradientExchange> FindExchange(uint32_t key, Status* stat
     *status = OkStatus();
     return lane;
   }
-  return FindClient(status);
+  return ParameterService::Global().client(status);
 }
 
 }  // namespace trepak

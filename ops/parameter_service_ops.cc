@@ -1,9 +1,6 @@
 // The job's parameter servers, as a system: see ParameterService.
 
-#include "ops/parameter_service_ops.h"
-
-#include <memory>
-
+#include "ops/runtime/parameters/parameter_service.h"
 #include "ops/session_ops.h"
 
 namespace trepak {

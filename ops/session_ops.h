@@ -14,8 +14,8 @@
 
 #include "ops/calls.h"
 #include "ops/packed.h"
-#include "ops/parameter_service_ops.h"
 #include "ops/runtime/net/session.h"
+#include "ops/status_adapter.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace trepak {

@@ -13,6 +13,7 @@
 #include "ops/packed.h"
 #include "ops/runtime/coordination/sample_budget.h"
 #include "ops/runtime/parameters/global_parameters.h"
+#include "ops/runtime/parameters/parameter_service.h"
 #include "ops/session_ops.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -83,9 +84,10 @@ void Fetching(const std::shared_ptr<Endpoint>& worker, const Payload&, System::D
 inline Status ServeParameters(uint32_t key, ElementType type, uint32_t size,
                               std::vector<ServedParameters::Part> parts,
                               std::shared_ptr<GlobalParameters>* global) {
-  const std::shared_ptr<ParameterClient> client = ParameterService::Global().client();
+  Status status;
+  const std::shared_ptr<ParameterClient> client = ParameterService::Global().client(&status);
   if (client == nullptr) {
-    return FailedPreconditionError("the job's parameter servers don't run");
+    return FailedPreconditionError(std::string(status.message()));  // the session can't be opened
   }
   VariableTable& table = VariableTable::Global();
   TREPAK_RETURN_IF_ERROR(table.Add({key, "the job's samples", ElementType::kFloat64, 1}));

@@ -61,8 +61,17 @@ std::shared_ptr<Kind> ParameterService::Find(Part part) const {
   return session_ == nullptr ? nullptr : session_->Find<Kind>(part);
 }
 
-std::shared_ptr<ParameterClient> ParameterService::client() const {
-  return Find<ParameterClient>(kClient);
+std::shared_ptr<ParameterClient> ParameterService::client(Status* status) const {
+  std::shared_ptr<ParameterClient> client = Find<ParameterClient>(kClient);
+  if (status != nullptr) {
+    *status = client != nullptr
+                  ? OkStatus()
+                  : NotFoundError(
+                        "the job's parameter servers do not run: Horovod was shut down, "
+                        "or an elastic job has no TensorFlowKerasState with its "
+                        "optimizer");
+  }
+  return client;
 }
 
 std::vector<uint64_t> ParameterService::BytesByPriority() const {

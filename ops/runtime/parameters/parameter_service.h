@@ -42,8 +42,9 @@ class ParameterService {
   // What a variable's messages go before, from its place in the network.
   Precedence PrecedenceOf(uint32_t key);
 
-  // Null if the servers don't run; what it returns stays valid while it is held.
-  std::shared_ptr<ParameterClient> client() const;
+  // Null, with `status` saying so, if the servers don't run; what it returns stays valid while it
+  // is held.
+  std::shared_ptr<ParameterClient> client(Status* status = nullptr) const;
 
   // By priority, bytes that this rank has sent to others.
   std::vector<uint64_t> BytesByPriority() const;
