@@ -117,12 +117,6 @@ std::string ParameterClient::Whose(uint32_t key) const {
   return Me() + ": " + (variable.has_value() ? variable->name : "variable " + std::to_string(key));
 }
 
-size_t ParameterClient::slices(uint32_t key) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const State* const state = Find(key);
-  return state == nullptr ? 0 : state->slices.size();
-}
-
 Status ParameterClient::Handle(Message message) {
   const Header& header = message.header;
   GradientRound::Delivery delivery;

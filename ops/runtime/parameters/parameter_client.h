@@ -53,9 +53,6 @@ class ParameterClient : public Endpoint, public GradientExchange {
                 pull);
   }
 
-  // The number of messages that a push of this variable is.
-  size_t slices(uint32_t key);
-
  protected:
   Status Handle(Message message) override;
   Status Tick(Clock::time_point now) override;

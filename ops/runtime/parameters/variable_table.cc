@@ -72,7 +72,7 @@ uint8_t VariableTable::PriorityOf(uint32_t key) {
     if (coarse_) {
       priority = place.fully_connected ? 1 : 0;
     } else if (place.layer != 0) {
-      const double urgency = Urgency(place);
+      const double urgency = 1.0 - static_cast<double>(place.layer) / layers_;
       const auto above = std::find_if(thresholds_.begin(), thresholds_.end(),
                                       [&](double threshold) { return urgency > threshold; });
       priority = above - thresholds_.begin();
@@ -88,18 +88,9 @@ int VariableTable::LayerOf(uint32_t key) const {
   return PlaceOf(key).layer;
 }
 
-double VariableTable::UrgencyOf(uint32_t key) const {
-  std::shared_lock<std::shared_mutex> lock(mutex_);
-  return Urgency(PlaceOf(key));
-}
-
 VariablePlace VariableTable::PlaceOf(uint32_t key) const {
   const auto found = entries_.find(key);
   return found == entries_.end() ? VariablePlace() : found->second.place;
-}
-
-double VariableTable::Urgency(const VariablePlace& place) const {
-  return 1.0 - static_cast<double>(place.layer) / std::max(1, layers_);
 }
 
 }  // namespace trepak

@@ -47,9 +47,9 @@ class VariableTable {
   // Says where a variable that is known stands. Elsewhere than before is an error.
   Status Place(uint32_t key, const VariablePlace& place);
 
-  // Sets what separates the priorities: a variable of urgency u = 1 - l/L has priority 0, the
-  // highest, if u is above the first threshold, 1 if it is above the second, and so on. They must
-  // fall.
+  // Sets what separates the priorities: a variable of urgency u = 1 - l/L, with L the number of
+  // layers that are known, has priority 0, the highest, if u is above the first threshold, 1 if it
+  // is above the second, and so on. They must fall.
   Status SetThresholds(const std::vector<double>& thresholds);
 
   // Coarse categorization: fully connected layers have priority 1, all others 0.
@@ -60,9 +60,6 @@ class VariableTable {
 
   // The position of its layer in forward order; 0 if it has no place.
   int LayerOf(uint32_t key) const;
-
-  // Its urgency level, 1 - l/L, with L the number of layers that are known; 1 if it has no place.
-  double UrgencyOf(uint32_t key) const;
 
   // Nanoseconds that look-ups of priorities have taken in total.
   uint64_t lookup_nanoseconds() const {
@@ -81,9 +78,8 @@ class VariableTable {
     VariablePlace place;
   };
 
-  // Both require mutex_, shared.
+  // Requires mutex_, shared.
   VariablePlace PlaceOf(uint32_t key) const;
-  double Urgency(const VariablePlace& place) const;
 
   mutable std::shared_mutex mutex_;
   // All guarded by mutex_.
