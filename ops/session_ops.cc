@@ -108,6 +108,21 @@ absl::Status GetStatistics(const Arguments& given, Json* statistics) {
                                                          {"close_session", CloseSession},
                                                          {"session_statistics", GetStatistics}});
 
+// Ends an op with the tensors in a buffer, or with an error.
+void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const Status& status,
+            const Payload& values) {
+  // Without TensorFlow's macros: the op may be an asynchronous one, which they abort.
+  if (!status.ok()) {
+    context->SetStatus(ToFlowError(status));
+  } else if (packed.count() > 0 && values.size() != packed.bytes()) {
+    context->SetStatus(absl::InvalidArgumentError(
+        "trepak: this op's shapes have " + std::to_string(packed.bytes()) + " bytes, the values " +
+        std::to_string(values.size())));
+  } else {
+    packed.Output(values, context);
+  }
+}
+
 class ActOp : public tensorflow::AsyncOpKernel {
  public:
   explicit ActOp(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -196,20 +211,6 @@ const System* Sessions::FindSystem(const std::string& system) const {
 Status Sessions::NotOpen(const std::string& system) const {
   const System* const how = FindSystem(system);
   return Session(how == nullptr ? system : how->name).NotOpen();
-}
-
-void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const Status& status,
-            const Payload& values) {
-  // Without TensorFlow's macros: the op may be an asynchronous one, which they abort.
-  if (!status.ok()) {
-    context->SetStatus(ToFlowError(status));
-  } else if (packed.count() > 0 && values.size() != packed.bytes()) {
-    context->SetStatus(absl::InvalidArgumentError(
-        "trepak: this op's shapes have " + std::to_string(packed.bytes()) + " bytes, the values " +
-        std::to_string(values.size())));
-  } else {
-    packed.Output(values, context);
-  }
 }
 
 Packed PackedFrom(const Json& options) {

@@ -82,16 +82,11 @@ class Sessions {
 // Where the tensors of which a session's options have the dtype and shapes lie in one buffer.
 Packed PackedFrom(const Json& options);
 
-// Ends an op with the tensors in a buffer, or with an error.
-void Finish(tensorflow::OpKernelContext* context, const Packed& packed, const Status& status,
-            const Payload& values);
-
-// An op, a kernel of type Kernel, of the worker that is the first part of a system's session.
-// Worker::kSystem: its name.
-template <typename Worker, typename Kernel = tensorflow::OpKernel>
-class SessionOp : public Kernel {
+// An op of the worker that is the first part of a system's session. Worker::kSystem: its name.
+template <typename Worker>
+class SessionOp : public tensorflow::OpKernel {
  public:
-  explicit SessionOp(tensorflow::OpKernelConstruction* context) : Kernel(context) {
+  explicit SessionOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     int64_t number = 0;
     OP_REQUIRES_OK(context, context->GetAttr("session", &number));
     number_ = static_cast<uint32_t>(number);

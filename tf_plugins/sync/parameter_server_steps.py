@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trepak.horovod_ext import basics, elastic_bsp, exchange, step_probe
 from trepak.horovod_ext.elastic_bsp import StepOptions
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.ops import elastic_bsp as native
+from trepak.ops.loader import call
 from trepak.tf_plugins.optimizer.distribution import Distribution
 from trepak.tf_plugins.sync.asynchronous_step import LocalStep
 from trepak.tf_plugins.sync.sync_model import SyncModel
@@ -56,8 +56,9 @@ class ServerStep(LocalStep):
 
     def _exchange(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
         ready_grads, ready = step_probe.mark_ready(grads)
-        finite = _apply_if_finite(optimizer, ready_grads, list(variables))
-        values = native.end_step(self.session, self._values.read(), finite)
+        finite = _apply_if_finite(optimizer, ready_grads, list(variables), self._values.dtype)
+        made = [*self._values.read(), finite]
+        values = self._act("step", made, self._values.dtype, self._values.shapes())
         with tf.control_dependencies(values):
             step_probe.mark_done([], ready, at_own_pace=True)
         self._values.show(values)
@@ -117,8 +118,8 @@ def recorded_steps(optimizer: Any) -> NDArray[np.float64]:
 
     Returns:
         float64, [steps, 4]: rank, end on rank 0's clock, computing and communication of each of the
-        first 100,000 steps, in seconds. On other ranks than 0, and before the first step, there are
-        none.
+        first 100,000 steps, in seconds; what a rank waits for others belongs to no step. On other
+        ranks than 0, and before the first step, there are none.
 
     Raises:
         ValueError: another optimizer.
@@ -129,20 +130,25 @@ def recorded_steps(optimizer: Any) -> NDArray[np.float64]:
             "steps are recorded of a DistributedOptimizer with sync= ElasticBSP, SSP or ASP, got "
             f"{optimizer!r}."
         )
-    return np.zeros((0, 4)) if step.session is None else native.recorded_steps(step.session)
+    recorded: list[Any] = []
+    if step.session is not None:
+        recorded = call("elastic_bsp_recorded", session=step.session)
+    return np.array(recorded, np.float64).reshape(-1, 4)
 
 
-def _apply_if_finite(optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> Any:
+def _apply_if_finite(
+    optimizer: Any, grads: Sequence[Any], variables: Sequence[Any], dtype: Any
+) -> Any:
     """Applies gradients unless one of them is not finite, which an optimizer's slots never forget.
 
     Returns:
-        Whether it has: a bool tensor.
+        Whether it has: 1 or 0, of that dtype.
     """
     values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads if g is not None]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])
 
     def apply() -> Any:
         optimizer._apply_plainly(list(grads), list(variables))
-        return tf.constant(True)
+        return tf.constant(1, dtype)
 
-    return tf.cond(finite, apply, lambda: tf.constant(False))
+    return tf.cond(finite, apply, lambda: tf.constant(0, dtype))

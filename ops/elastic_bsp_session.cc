@@ -1,9 +1,10 @@
-// ElasticBSP, SSP and ASP, as a system, and their ops.
+// ElasticBSP, SSP and ASP, as a system.
 
 #include <chrono>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,28 +15,9 @@
 #include "ops/runtime/elastic_bsp/elastic_bsp_worker.h"
 #include "ops/session_ops.h"
 #include "ops/worker_ops.h"
-#include "tensorflow/core/framework/op.h"
 
 namespace trepak {
 namespace {
-
-REGISTER_OP("TrepakElasticBspStep")
-    .Input("made: num_values * T")
-    .Input("finite: bool")
-    .Output("values: num_values * T")
-    .Attr("num_values: int >= 1")
-    .Attr("T: {float, double}")
-    .Attr("shapes: list(shape)")
-    .Attr("session: int")
-    .SetIsStateful()
-    .SetShapeFn(ShapesOfAttribute)
-    .Doc(R"doc(
-Adds what a step has changed to the job's parameters, and returns what these are when this rank may
-go on.
-
-made: what the step has made of the values that it went on from.
-finite: its gradients were; if not, it is left out.
-)doc");
 
 // How far workers may go, as options say it.
 ElasticBspScheduler::Rules RulesFrom(const Json& options) {
@@ -195,43 +177,26 @@ absl::Status SimulateSteps(const Arguments& given, Json* made) {
 [[maybe_unused]] const bool kCallsRegistered =
     RegisterCalls({{"elastic_bsp_recorded", GetRecorded}, {"simulate_elastic_bsp", SimulateSteps}});
 
+// Adds what a step has changed to the job's parameters, and goes on when this rank may. Behind the
+// parameters there is one more value: whether the step's gradients were finite, 1 or 0. If not, the
+// step is left out.
+void Step(const std::shared_ptr<Endpoint>& worker, const Payload& values, System::Done done) {
+  const auto own = std::static_pointer_cast<ElasticBspWorker>(worker);
+  constexpr auto kRoom = static_cast<size_t>(Payload::kAlignment);  // of one value; rest: zeros
+  const size_t bytes = values.size() - kRoom;
+  const bool finite = values.view().find_first_not_of('\0', bytes) != std::string_view::npos;
+  own->Step(values.Part(0, bytes), SampleBudget::Global().TakeDealt(), finite,
+            CountingSamples(own, std::move(done)));
+}
+
 [[maybe_unused]] const bool kRegistered = Sessions::Global().Register(
     ElasticBspWorker::kSystem, {"ElasticBSP, SSP or ASP",
                                 Make,
                                 Statistics,
-                                {{"assign", Taking<ElasticBspWorker, &ElasticBspWorker::Assign>},
+                                {{"step", Step},
+                                 {"assign", Taking<ElasticBspWorker, &ElasticBspWorker::Assign>},
                                  {"fetch", Fetching<ElasticBspWorker>},
                                  {"drain", Taking<ElasticBspWorker, &ElasticBspWorker::Drain>}}});
-
-// Adds what a step has changed, unless it is not finite, and goes on when this rank may.
-class ElasticBspStepOp : public SessionOp<ElasticBspWorker, tensorflow::AsyncOpKernel> {
- public:
-  explicit ElasticBspStepOp(tensorflow::OpKernelConstruction* context) : SessionOp(context) {
-    OP_REQUIRES_OK(context, Packed::FromAttributes(context, &packed_));
-  }
-
-  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
-    const std::shared_ptr<ElasticBspWorker> worker = FindOrFail(context);
-    if (worker == nullptr) {
-      done();
-      return;
-    }
-    const int count = context->num_inputs() - 1;
-    worker->Step(PackInputs(context, 0, count), SampleBudget::Global().TakeDealt(),
-                 context->input(count).scalar<bool>()(),
-                 CountingSamples(worker, [this, context, done = std::move(done)](
-                                             const Status& status, const Payload& values) {
-                   Finish(context, packed_, status, values);
-                   done();
-                 }));
-  }
-
- private:
-  Packed packed_;
-};
-
-REGISTER_KERNEL_BUILDER(Name("TrepakElasticBspStep").Device(tensorflow::DEVICE_CPU),
-                        ElasticBspStepOp);
 
 }  // namespace
 }  // namespace trepak
