@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.horovod_ext.variables import tf_variable
-from trepak.ops import collective_lane
-from trepak.ops.collective_lane import PieceRules
+from trepak.ops.loader import call, load_horovod_driver
 
 # A window is a collective, which costs the ranks some ms, so that it must not be too small; what is
 # urgent waits for up to two of them, so that a step must have many. The numbers are a compromise:
@@ -24,6 +25,27 @@ _URGENT = 2 << 20  # bytes
 
 _generation = 0  # of lanes: they end with Horovod
 _transports: weakref.WeakSet[Collectives] = weakref.WeakSet()  # that have lanes
+
+
+@dataclass(frozen=True)
+class PieceRules:
+    """How gradients travel; the same on all ranks.
+
+    Attributes:
+        piece_bytes: larger gradients are cut; a multiple of 8.
+        window_bytes: of the pieces that are under way together.
+        urgent_bytes: of the first layers' gradients, which travel as soon as they are pushed.
+    """
+
+    piece_bytes: int
+    window_bytes: int
+    urgent_bytes: int
+
+    def divided(self, divisor: float) -> PieceRules:
+        """Returns those of gradients that were divided by this, for emulated networks."""
+        piece = max(8, round(self.piece_bytes / divisor / 8) * 8)
+        window = max(8, round(self.window_bytes / divisor))
+        return PieceRules(piece, window, round(self.urgent_bytes / divisor))
 
 
 def rules_of(total_bytes: int) -> PieceRules:
@@ -88,8 +110,14 @@ class Collectives(GradientTransport):
     def _open(self, lane: dict[int, int]) -> None:
         _live_with_horovod()
         _transports.add(self)
-        name, me = f"trepak_lane_{next(iter(lane))}", f"rank {basics.rank()}"
-        collective_lane.start_lane(name, me, [*lane], self._rules(sum(lane.values())))
+        load_horovod_driver()
+        call(
+            "start_lane",
+            lane=f"trepak_lane_{next(iter(lane))}",  # how its collectives' names begin
+            me=f"rank {basics.rank()}",
+            keys=[*lane],
+            **dataclasses.asdict(self._rules(sum(lane.values()))),
+        )
 
 
 @functools.cache
@@ -107,4 +135,4 @@ def _begin() -> None:
 def _end() -> None:
     global _generation
     _generation += 1
-    collective_lane.stop_lanes()
+    call("stop_lanes")

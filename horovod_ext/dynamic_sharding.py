@@ -5,7 +5,7 @@ from __future__ import annotations
 from trepak.horovod_ext import basics, parameter_server, sessions
 from trepak.horovod_ext.agreement import Fact, Values, check_alike
 from trepak.horovod_ext.gradient_transport import GradientTransport
-from trepak.ops import dynamic_sharding as native
+from trepak.ops.loader import call
 
 
 def start(samples: int, seed: int, servers: GradientTransport) -> int:
@@ -17,7 +17,7 @@ def start(samples: int, seed: int, servers: GradientTransport) -> int:
         servers: parameter servers, which are started.
 
     Returns:
-        Its key, for `trepak.ops.dynamic_sharding.take_samples`.
+        Its key on the parameter servers.
 
     Raises:
         ValueError: the job is elastic, the servers run with other options, or ranks have given
@@ -27,7 +27,7 @@ def start(samples: int, seed: int, servers: GradientTransport) -> int:
     basics.reject_elastic("samples that ranks take from one order")
     servers.start()
     key = parameter_server.key_of(sessions.draw_number())
-    native.begin_order(key, basics.size(), is_first=basics.rank() == 0)
+    call("begin_order", key=key, size=basics.size(), is_first=basics.rank() == 0)
     remedy = "give all ranks the same, and the number of all samples, not of a shard"
     taken = {"samples": samples, "seed": seed}
     facts = [Fact(f"dynamic_sharding's {name}", value, remedy) for name, value in taken.items()]

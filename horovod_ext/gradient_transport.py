@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trepak.horovod_ext.variables import tf_variable
-from trepak.ops import gradient_exchange
+from trepak.ops.loader import load
 
 
 class GradientTransport(abc.ABC):
@@ -64,8 +64,12 @@ class GradientTransport(abc.ABC):
         handles = [tf_variable(variable).handle for variable in variables]
         pull = self._pull_seed is None
         for key, handle, gradient in zip(keys, handles, gradients, strict=True):
-            gradient_exchange.push_gradient(handle, gradient, key, factor, average, pull)
-        gradient_exchange.commit_step(handles, keys, self._pull_seed)
+            load().trepak_push_gradient(
+                handle, gradient, key=key, factor=factor, average=average, pull=pull
+            )
+        load().trepak_commit_step(
+            handles, keys=list(keys), pull=not pull, seed=self._pull_seed or 0
+        )
 
     def deliver(self, key: int, variable: Any) -> Any:
         """Returns the sum of the gradients of a variable that were pushed last.
@@ -74,7 +78,9 @@ class GradientTransport(abc.ABC):
             HorovodInternalError: a rank has left, or did not push in time; when the op runs.
         """
         value = tf_variable(variable)
-        return gradient_exchange.deliver_gradient(value.handle, key, value.dtype, value.shape)
+        return load().trepak_deliver_gradient(
+            value.handle, key=key, T=value.dtype, shape=list(value.shape)
+        )
 
     def pending(self, keys: Sequence[int], variables: Sequence[Any]) -> Any:
         """Returns which gradients were pushed and not delivered: a bool tensor, [variables].
@@ -83,4 +89,4 @@ class GradientTransport(abc.ABC):
             HorovodInternalError: a step was interrupted after it had pushed some of its gradients.
         """
         handles = [tf_variable(variable).handle for variable in variables]
-        return gradient_exchange.pending_gradients(handles, keys)
+        return load().trepak_pending_gradients(handles, keys=list(keys))

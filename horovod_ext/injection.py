@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from trepak.horovod_ext import config
-from trepak.ops.injection import configure_injection, parse_slow
+from trepak.ops.injection import parse_slow
+from trepak.ops.loader import call
 
 
 def is_wanted() -> bool:
@@ -25,11 +28,13 @@ def apply(rank: int, size: int) -> None:
     if not is_wanted():
         return
     kill = config.value("TREPAK_KILL")
-    configure_injection(
+    delays = config.parse_delays(config.value("TREPAK_DELAY"))
+    call(
+        "configure_injection",
         slow=parse_slow(config.value("TREPAK_SLOW")),
-        delays=config.parse_delays(config.value("TREPAK_DELAY")),
+        delays=[dataclasses.asdict(delay) for delay in delays],
         seed=int(config.value("TREPAK_SEED")),
         rank=rank,
         size=size,
-        kill_step=int(kill) if kill else None,
+        kill_step=int(kill) if kill else -1,
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from trepak.horovod_ext import basics, exchange, sessions
-from trepak.ops.sessions import session_statistics
 
 # Of the servers' variables that are not a gradient's, and how many an optimizer, or an order of
 # samples, may have of them.
@@ -103,7 +102,7 @@ def statistics() -> dict[str, Any]:
         lookup_seconds: what choosing priorities has taken, in all of this process's time;
         served_bytes, serving_seconds: what came to this rank's server, and its CPU time.
     """
-    return session_statistics("parameter_servers", _SESSION)
+    return sessions.statistics("parameter_servers", _SESSION)
 
 
 def key_of(session: int) -> int:

@@ -16,9 +16,9 @@ from typing import Any
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, config, exchange
-from trepak.ops import sessions as native
+from trepak.ops.loader import call
 
-_PATIENCE_SECONDS = 2.0  # that others get to end their flows when a rank ends its own
+_PATIENCE_MILLISECONDS = 2000  # that others get to end their flows when a rank ends its own
 _SECRET_BYTES = 32
 _URGENT = 46  # DSCP of small messages that everybody waits for
 
@@ -35,7 +35,7 @@ def open_session(
     """Opens a session of a system on all ranks; a collective call.
 
     Args:
-        system: see `trepak.ops.sessions`.
+        system: "rna", "elastic_bsp", "adpsgd" or "parameter_servers".
         options: what JSON can hold; the same on all ranks but for what is this rank's.
         dscp: what marks the packets of each priority, 0 to 63, the highest first.
         session: the number of one that was closed, to be opened again; a new one by default.
@@ -47,14 +47,23 @@ def open_session(
         OSError: another rank's host name can't be resolved.
         ValueError: TREPAK_ENCRYPT is not the same on all ranks.
         HorovodInternalError: a rank did not answer in time, or has left.
+        tf.errors.InvalidArgumentError: an option is missing or wrong.
+        tf.errors.UnknownError: an address can't be listened at, or a rank is not of this job.
     """
     number = draw_number() if session is None else session
     job = place_in_job() | {"dscp": list(dscp)}
     secret = _draw_secret()
     _close_with_horovod()
     _open[number] = system
-    addresses = native.open_session(system, number, {**options, "job": job}, secret)
-    native.connect_session(system, number, exchange.gather(addresses, f"addresses of {system}"))
+    mine = call(
+        "open_session",
+        system=system,
+        session=number,
+        options={**options, "job": job},
+        secret=list(secret),
+    )
+    addresses = exchange.gather(mine, f"addresses of {system}")  # by rank, those of its parts
+    call("connect_session", system=system, session=number, addresses=addresses)
     exchange.gather(None, f"that all flows of {system} are open")
     return number
 
@@ -63,7 +72,18 @@ def close_session(session: int) -> None:
     """Closes one before Horovod is shut down; call it on all ranks, when none needs it any more."""
     system = _open.pop(session, None)
     if system is not None:
-        native.close_session(system, session, _PATIENCE_SECONDS)
+        call(
+            "close_session",
+            system=system,
+            session=session,
+            patience_milliseconds=_PATIENCE_MILLISECONDS,
+        )
+
+
+def statistics(system: str, session: int) -> dict[str, Any]:
+    """Returns what a session has counted on this rank: the system's own names, with units."""
+    counted: dict[str, Any] = call("session_statistics", system=system, session=session)
+    return counted
 
 
 def _close_with_horovod() -> None:

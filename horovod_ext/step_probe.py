@@ -6,14 +6,30 @@ Nothing is marked unless somebody looks: a monitor, a timeline, or a lab that sl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from trepak.horovod_ext import injection
-from trepak.ops import step_probe
+from trepak.ops.loader import call, load
 
 _enabled = False
+
+
+class StepTimes(NamedTuple):
+    """The times of one step, in seconds on this machine's steady clock.
+
+    Attributes:
+        step: its number in this process.
+        begin: the end of the step before; of the first one, when it was ready.
+        ready: its gradients were there, and this rank began to wait for others.
+        done: its gradients were reduced, or handed over.
+    """
+
+    step: int
+    begin: float
+    ready: float
+    done: float
 
 
 def enable() -> None:
@@ -53,7 +69,7 @@ def mark_ready(grads: Sequence[Any]) -> tuple[list[Any], Any]:
     if not is_enabled():
         return list(grads), None
     with tf.control_dependencies(_tensors(grads)):
-        mark = step_probe.step_ready()
+        mark = load().trepak_step_ready()
     return (_behind(mark, grads) if injection.is_wanted() else list(grads)), mark
 
 
@@ -68,8 +84,16 @@ def mark_done(grads: Sequence[Any], ready: Any, at_own_pace: bool = False) -> li
     if not is_enabled():
         return list(grads)
     with tf.control_dependencies([*_tensors(grads), *([] if ready is None else [ready])]):
-        mark = step_probe.step_done(at_own_pace)
+        mark = load().trepak_step_done(at_own_pace=at_own_pace)
     return _behind(mark, grads)
+
+
+def take_step_times() -> list[StepTimes]:
+    """Returns the times of the steps since the last call; at most the latest 65,536."""
+    return [
+        StepTimes(step, *(t * 1e-9 for t in nanoseconds))
+        for step, *nanoseconds in call("take_step_records")
+    ]
 
 
 def _tensors(grads: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import default_variable_creator_v2
 
 from trepak.horovod_ext import basics, exchange
-from trepak.ops.variable_table import add_variable
+from trepak.ops.loader import call
 
 
 def tf_variable(variable: Any) -> Any:
@@ -29,10 +29,18 @@ def make_known(number: int, variable: Any) -> None:
     Args:
         number: its key, the same on all ranks.
         variable: a Keras or TensorFlow variable of floats.
+
+    Raises:
+        tf.errors.UnknownError: another one has that key.
     """
     value = tf_variable(variable)
-    exchanged = tf.float64 if value.dtype == tf.float64 else tf.float32
-    add_variable(number, _path_of(variable), exchanged, value.shape.num_elements())
+    call(
+        "add_variable",
+        key=number,
+        label=_path_of(variable),
+        dtype="float64" if value.dtype == tf.float64 else "float32",
+        elements=value.shape.num_elements(),
+    )
 
 
 def key(variable: Any) -> Any:

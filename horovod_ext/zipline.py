@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from trepak.ops import zipline as native
-from trepak.ops.zipline import ALGORITHMS, Barrier
+from trepak.ops.loader import call
 
 __all__ = ["ALGORITHMS", "Barrier", "search", "zipline"]
+
+
+ALGORITHMS = ("zipline", "paper", "grid_scan", "full_grid_scan", "naive")
+
+
+@dataclass(frozen=True, eq=False)
+class Barrier:
+    """Where workers stop: after one of the iterations of each.
+
+    Attributes:
+        waiting_time: of who stops first, for who stops last (the paper's d_Z); in the unit of the
+            end times.
+        barrier_time: when the last one stops.
+        iterations: int64, [workers], how many each of them does until then.
+        search_seconds: that it took to find it.
+    """
+
+    waiting_time: float
+    barrier_time: float
+    iterations: NDArray[np.int64]
+    search_seconds: float
 
 
 def zipline(end_times: ArrayLike | Sequence[Sequence[float]]) -> Barrier:
@@ -54,4 +75,5 @@ def search(end_times: ArrayLike | Sequence[Sequence[float]], algorithm: str) -> 
         )
     if not np.isfinite(matrix).all() or (np.diff(matrix) < 0).any():
         raise ValueError("each worker's end times must be finite, and must not descend.")
-    return native.search(matrix, algorithm)
+    found = Barrier(**call("search_barrier", end_times=matrix, algorithm=algorithm))
+    return replace(found, iterations=np.array(found.iterations, np.int64))

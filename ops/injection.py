@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trepak.ops.loader import call
-
-__all__ = ["Delay", "configure_injection", "parse_delay", "parse_duration", "parse_slow"]
+__all__ = ["Delay", "parse_delay", "parse_duration", "parse_slow"]
 
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _FORMS = "uniform:LOW:HIGH, round-robin:SECONDS or probability:P:SECONDS, e.g. uniform:0:50ms"
@@ -88,35 +84,3 @@ def parse_slow(text: str) -> float:
     if not 1 <= factor < 1e6:
         raise ValueError(f"a factor to slow computing by is a number from 1 on, found {text!r}.")
     return factor
-
-
-def configure_injection(
-    slow: float = 1.0,
-    delays: Sequence[Delay] = (),
-    seed: int = 0,
-    rank: int = 0,
-    size: int = 1,
-    kill_step: int | None = None,
-) -> None:
-    """Makes this process as uneven as said, from its next step on, which becomes step 0.
-
-    Args:
-        slow: computing takes this many times as long.
-        delays: all of them delay every step.
-        seed: gives every run the same delays.
-        rank: this process's.
-        size: number of ranks.
-        kill_step: the step at whose end the process gets SIGKILL.
-
-    Raises:
-        ImportError: the native library is missing.
-    """
-    call(
-        "configure_injection",
-        slow=slow,
-        delays=[dataclasses.asdict(delay) for delay in delays],
-        seed=seed,
-        rank=rank,
-        size=size,
-        kill_step=-1 if kill_step is None else kill_step,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,48 +13,53 @@ import trepak.keras as hvd  # before TensorFlow: it keeps start-up noise off the
 import tensorflow as tf
 
 from trepak.horovod_ext import parameter_server
-from trepak.horovod_ext.parameter_server import ServerOptions
 from trepak.horovod_ext.variables import make_known
-from trepak.ops import gradient_exchange
-from trepak.ops.variable_table import place_variable, set_thresholds
+from trepak.ops.loader import call
 from trepak.scripts.bench import rank
 from trepak.scripts.bench.exchanges import END_HOST, GERYON
 from trepak.scripts.bench.geryon_order import WORKER
+from trepak.tf_plugins.transport.parameter_servers import ParameterServers
 
 _SLICE = 16 * 1024  # elements: a message that has begun to travel is not overtaken
 
 
-def options_of(method: str) -> ServerOptions:
-    """Returns whole variables on one server each, the less urgent one on rank 0's."""
-    end_host = method == END_HOST
-    return ServerOptions(
-        servers=(0, 1),
-        split=False,
-        slice_elements=_SLICE,
-        dscp=(0,) if end_host else (46, 0),
-        by_layer=end_host,
-    )
+class Servers(ParameterServers):
+    """Whole variables on one server each, the less urgent one on rank 0's."""
+
+    def __init__(self, method: str) -> None:
+        """Makes the transport of one method."""
+        end_host = method == END_HOST
+        super().__init__(
+            _SLICE,
+            servers=(0, 1),
+            split=False,
+            dscp=(0,) if end_host else (46, 0),
+            by_layer=end_host,
+        )
+
+    def place(self, keys: Sequence[int], variables: Sequence[Any]) -> None:
+        """Has the first of two variables be the last layer's."""
+        for key in keys:
+            call("place_variable", key=key, layer=2 - key, fully_connected=key == 0)
 
 
 class Parameters:
     """Two variables of the same size, the less urgent first."""
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, elements: int, servers: Servers) -> None:
         """Makes them known to the servers."""
+        self._servers = servers
         self._variables = [
             tf.Variable(tf.zeros(shape), name=name)
             for name, shape in (("dense", [1, elements]), ("conv", [1, 1, 1, elements]))
         ]
         for key, variable in enumerate(self._variables):
             make_known(key, variable)
-            place_variable(key, layer=2 - key, fully_connected=key == 0)
 
     def push(self) -> None:
         """Pushes a gradient of each."""
-        for key, variable in enumerate(self._variables):
-            gradient_exchange.push_gradient(variable.handle, tf.ones_like(variable), key)
-        handles = [variable.handle for variable in self._variables]
-        gradient_exchange.commit_step(handles, range(len(handles)))
+        gradients = [tf.ones_like(variable) for variable in self._variables]
+        self._servers.push(range(2), self._variables, gradients, factor=1.0, average=False)
 
     def deliver(self) -> list[float]:
         """Waits for both; returns when each was there, by the monotonic clock."""
@@ -61,8 +67,7 @@ class Parameters:
             return list(pool.map(self._deliver, range(len(self._variables))))
 
     def _deliver(self, key: int) -> float:
-        variable = self._variables[key]
-        gradient_exchange.deliver_gradient(variable.handle, key, variable.dtype, variable.shape)
+        self._servers.deliver(key, self._variables[key])
         return time.monotonic()
 
 
@@ -75,9 +80,10 @@ def waits_of(method: str, elements: int, rounds: int, settle: float) -> list[lis
     Returns:
         By round, the seconds until the less urgent and the urgent one had come to this rank.
     """
-    parameter_server.start(options_of(method))
-    set_thresholds(None)
-    parameters = Parameters(elements)
+    servers = Servers(method)
+    servers.start()
+    call("set_thresholds", thresholds=None)
+    parameters = Parameters(elements, servers)
     outcomes = []
     for _ in range(rounds):
         if hvd.rank() == WORKER:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 
-from trepak.ops.step_probe import StepTimes
+from trepak.horovod_ext.step_probe import StepTimes
 from trepak.scripts.bench import elastic_bsp_cases
 from trepak.scripts.bench.rna_cases import cases
 from trepak.scripts.bench.uneven import clock, comparison, schedules, trainings

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,23 @@ import pytest
 import tensorflow as tf
 from undisturbed import undisturbed
 
+from trepak.horovod_ext.step_probe import take_step_times
 from trepak.ops import emulated_compute
-from trepak.ops.injection import Delay, configure_injection, parse_delay, parse_slow
-from trepak.ops.step_probe import step_done, step_ready, take_step_times
+from trepak.ops.injection import Delay, parse_delay, parse_slow
+from trepak.ops.loader import call, load
 
 
 @pytest.fixture(autouse=True)
 def even() -> Iterator[None]:
     """Each test begins and ends with a rank that is like any other."""
-    configure_injection()
+    configure()
     yield
-    configure_injection()
+    configure()
+
+
+def configure(slow: float = 1.0, delays: Sequence[Delay] = ()) -> None:
+    dicts = [dataclasses.asdict(delay) for delay in delays]
+    call("configure_injection", slow=slow, delays=dicts, seed=0, rank=0, size=1, kill_step=-1)
 
 
 def milliseconds(function: Any, limit: float) -> float:
@@ -101,18 +108,18 @@ def test_times_that_are_no_scalar_are_refused() -> None:
 
 
 def test_slow_rank_takes_longer() -> None:
-    configure_injection(slow=1.5)
+    configure(slow=1.5)
     assert 30 <= milliseconds(lambda: emulated_compute(tf.ones([2]), 20.0), 36) < 36
 
 
 def one_step() -> None:
     emulated_compute(tf.ones([2]), 20.0)
-    step_ready()
-    step_done()
+    load().trepak_step_ready()
+    load().trepak_step_done()
 
 
 def test_delay_comes_once_per_step() -> None:
-    configure_injection(delays=[Delay("probability", high=0.05, probability=1.0)])
+    configure(delays=[Delay("probability", high=0.05, probability=1.0)])
     assert 70 <= milliseconds(one_step, 80) < 80
 
 
@@ -120,9 +127,9 @@ def test_step_times() -> None:
     take_step_times()
     for _ in range(3):
         time.sleep(0.02)
-        step_ready()
+        load().trepak_step_ready()
         time.sleep(0.01)
-        step_done()
+        load().trepak_step_done()
     times = take_step_times()
     assert [one.step for one in times] == [0, 1, 2]
     for before, one in zip(times, times[1:], strict=False):

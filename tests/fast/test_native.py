@@ -151,12 +151,6 @@ def test_second_copy_in_one_process_is_refused(tmp_path):
 
 
 def test_importing_ops_imports_no_tensorflow():
-    code = "import sys, trepak.ops; assert 'tensorflow' not in sys.modules; print(dir(trepak.ops))"
+    code = "import sys, trepak.ops; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "['BuildInfo', 'emulated_compute', 'get_build_info', 'load']"
-    assert done.stderr == ""
-
-
-def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        ops.nothing  # noqa: B018
+    assert (done.stdout.strip(), done.stderr) == ("False", "")

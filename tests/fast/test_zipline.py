@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trepak.horovod_ext.zipline import search, zipline
-from trepak.ops import zipline as native
+from trepak.ops.loader import call
 
 # Small whole steps, so that many ends, and many waiting times, are equal.
 INTERVALS = st.one_of(st.integers(0, 6).map(float), st.floats(1e-9, 10))
@@ -105,4 +105,4 @@ def test_unknown_algorithms_are_refused() -> None:
 
 def test_native_code_refuses_what_is_no_matrix() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="end_times: must be a matrix"):
-        native.search(np.array([1.0, 2.0]), "zipline")
+        call("search_barrier", end_times=np.array([1.0, 2.0]), algorithm="zipline")

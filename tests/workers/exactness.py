@@ -14,8 +14,7 @@ import tensorflow as tf
 
 import trepak
 import trepak.keras as hvd
-from trepak.horovod_ext.collective_lanes import Collectives
-from trepak.ops.collective_lane import PieceRules
+from trepak.horovod_ext.collective_lanes import Collectives, PieceRules
 
 STEPS, BATCH = 20, 4
 RTOL, ATOL = 1e-5, 1e-6

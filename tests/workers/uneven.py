@@ -13,7 +13,7 @@ import numpy as np
 
 import trepak.keras as hvd
 from trepak.horovod_ext import step_probe
-from trepak.ops.step_probe import take_step_times
+from trepak.horovod_ext.step_probe import take_step_times
 
 STEPS = 40
 OUT = Path(os.environ["OUT"])

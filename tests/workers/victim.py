@@ -19,8 +19,7 @@ import tensorflow as tf
 
 import trepak
 import trepak.keras as hvd
-from trepak.horovod_ext.collective_lanes import Collectives
-from trepak.ops.collective_lane import PieceRules
+from trepak.horovod_ext.collective_lanes import Collectives, PieceRules
 
 OUT = Path(os.environ["OUT"])
 

@@ -13,7 +13,7 @@ from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.variables import check_agreement, key
 from trepak.tf_plugins.callbacks.beginning import build_together
 from trepak.tf_plugins.callbacks.comparison import KeepsAlike
-from trepak.tf_plugins.callbacks.epoch_limit import BATCHES_AT_HAND, EpochLimit
+from trepak.tf_plugins.callbacks.epoch_limit import EpochLimit
 from trepak.tf_plugins.callbacks.state_average import average_state
 from trepak.tf_plugins.model import keras_hooks
 from trepak.tf_plugins.model.distributed_models import (
@@ -24,7 +24,7 @@ from trepak.tf_plugins.model.distributed_models import (
     process_set_of,
 )
 from trepak.tf_plugins.model.layer_state import broadcast_layer_state, finalize
-from trepak.tf_plugins.model.lockstep import go_in_lockstep, out_of_lockstep
+from trepak.tf_plugins.model.lockstep import BATCHES_AT_HAND, go_in_lockstep, out_of_lockstep
 from trepak.tf_plugins.model.sync_batch_norm import SyncBatchNormalization
 
 # Python looks `model.fit` up before it makes the callbacks that are passed to it.

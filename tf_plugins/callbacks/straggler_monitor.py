@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange, step_probe
+from trepak.horovod_ext.step_probe import StepTimes, take_step_times
 from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
-from trepak.ops.step_probe import StepTimes, take_step_times
 from trepak.tf_plugins.callbacks import straggler_sinks, straggler_tables
 from trepak.tf_plugins.model.distributed_models import asynchronous_steps, flush
 

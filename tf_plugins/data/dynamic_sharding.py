@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics
 from trepak.horovod_ext import dynamic_sharding as order
-from trepak.ops import dynamic_sharding as native
+from trepak.ops.loader import load
 from trepak.tf_plugins.transport.parameter_servers import ParameterServers, default_servers
 
 # With 4, TensorFlow's own number, the orders of 4,096 samples are correlated with each other and
@@ -55,7 +55,8 @@ def dynamic_sharding(
     size = basics.size()
 
     def take(_: Any) -> Any:
-        return shuffled(native.take_samples(key, size, batch_size), batch_size, samples, seed)
+        taken_before = load().trepak_take_samples(key=key, size=size, count=batch_size)
+        return shuffled(taken_before, batch_size, samples, seed)
 
     # A slow rank would take ever more samples ahead, which the others are then without.
     options = tf.data.Options()

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from keras.src.trainers.epoch_iterator import EpochIterator
 
-from trepak.ops import sample_budget as native
+from trepak.ops.loader import load
 from trepak.tf_plugins.model.keras_changes import change
 
 _MARK = "_trepak_global_epochs"
@@ -56,14 +56,16 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
     def deal(_: Any) -> Any:
         batch = next(batches)
         size = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
-        with tf.control_dependencies([native.deal(size)]):
+        with tf.control_dependencies([load().trepak_deal(size)]):
             return tf.nest.map_structure(_of_any_size, batch)
 
     def epoch(end: Any) -> tf.data.Dataset:
         numbers = tf.data.Dataset.counter()
-        return numbers.take_while(lambda _: native.epoch_goes_on(end)).map(deal)
+        return numbers.take_while(lambda _: load().trepak_epoch_goes_on(end)).map(deal)
 
-    begin = tf.data.Dataset.range(1).map(lambda _: native.end_of_epoch(number, samples))
+    begin = tf.data.Dataset.range(1).map(
+        lambda _: load().trepak_end_of_epoch(dataset=number, samples=samples)
+    )
     epochs = begin.flat_map(epoch).with_options(options)
     setattr(epochs, _MARK, True)
     _let_epochs_differ()

@@ -7,9 +7,9 @@ import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from trepak.horovod_ext import collectives
+from trepak.horovod_ext import collectives, sessions
 from trepak.horovod_ext.stragglers import RoundsOfRank
-from trepak.ops.sessions import act, session_statistics
+from trepak.ops.loader import load
 from trepak.tf_plugins.optimizer.distribution import Distribution
 
 
@@ -74,8 +74,30 @@ class Step(abc.ABC):
         dtype: Any = "float32",
         shapes: Sequence[Any] = (),
     ) -> Any:
-        """Does something with the native session; see `trepak.ops.sessions.act`."""
-        return act(self.system, self.session, action, values, dtype, shapes)
+        """Does one of the actions with which the native system is registered.
+
+        Args:
+            action: its name, such as "assign".
+            values: tensors of the dtype and shapes that the session was opened with, or none.
+            dtype: of what it returns.
+            shapes: of what it returns.
+
+        Returns:
+            A list of tensors, where there are shapes; otherwise the op, which ends when it is done.
+
+        Raises:
+            HorovodInternalError: the system has failed; when the op runs.
+        """
+        made = load().trepak_act(
+            list(values),
+            num_made=len(shapes),
+            T=dtype,
+            shapes=list(shapes),
+            system=self.system,
+            session=self.session,
+            action=action,
+        )
+        return list(made) if shapes else made
 
     def _over_ranks(self, values: Sequence[Any]) -> list[Any]:
         """Returns the means over all ranks of tensors of one dtype; a collective call."""
@@ -95,4 +117,4 @@ class Step(abc.ABC):
 
     def statistics(self) -> dict[str, Any]:
         """Returns what the system has counted on this rank so far: its own names, with units."""
-        return {} if self.session is None else session_statistics(self.system, self.session)
+        return {} if self.session is None else sessions.statistics(self.system, self.session)

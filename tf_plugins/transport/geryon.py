@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trepak.ops.variable_table import set_thresholds
+from trepak.ops.loader import call
 from trepak.tf_plugins.transport.parameter_servers import ParameterServers
 
 _EXPEDITED, _DEFAULT = 46, 0  # DSCP: expedited forwarding (RFC 3246), best effort
@@ -49,7 +49,7 @@ class Geryon(ParameterServers):
         """Starts the servers; see `GradientTransport.start`."""
         super().start()
         if not self._thresholds_set:
-            set_thresholds(self._thresholds)
+            call("set_thresholds", thresholds=self._thresholds)
             self._thresholds_set = True
 
     def set_threshold(self, threshold: float | Sequence[float] | str) -> None:
@@ -63,7 +63,7 @@ class Geryon(ParameterServers):
         """
         self._thresholds = _checked(threshold, len(self.options.dscp))
         self.threshold = threshold
-        set_thresholds(self._thresholds)
+        call("set_thresholds", thresholds=self._thresholds)
         self._thresholds_set = True
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from trepak.horovod_ext import parameter_server
 from trepak.horovod_ext.gradient_transport import GradientTransport
 from trepak.horovod_ext.parameter_server import ServerOptions
-from trepak.ops.variable_table import place_variable
+from trepak.ops.loader import call
 from trepak.tf_plugins.transport.forward_order import places
 
 
@@ -79,9 +79,9 @@ class ParameterServers(GradientTransport):
         """
         if self._placed.issuperset(keys):
             return
-        for key, place in zip(keys, places(variables), strict=True):
+        for key, (layer, fully_connected) in zip(keys, places(variables), strict=True):
             if key not in self._placed:
-                place_variable(key, *place)
+                call("place_variable", key=key, layer=layer, fully_connected=fully_connected)
         self._placed.update(keys)
 
     def push(

@@ -12,7 +12,7 @@ import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise
 # isort: split
 import keras
 
-from trepak.ops.step_probe import StepTimes
+from trepak.horovod_ext.step_probe import StepTimes
 from trepak.scripts.idle_watch import IdleWatch
 
 _RARER = 0.04  # of the time so far, until weights are kept again: curves rise ever more slowly

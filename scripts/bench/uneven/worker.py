@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import sessions, step_probe
-from trepak.ops.step_probe import take_step_times
+from trepak.horovod_ext.step_probe import take_step_times
 from trepak.scripts.bench import rank
 from trepak.scripts.bench.uneven.cases import Case, Job
 from trepak.scripts.bench.uneven.clock import Clock, Snapshots, StopAtTarget, computed
