@@ -108,7 +108,9 @@ stage_native() {
   return "$failed"
 }
 
-stage_pytest() { python -m pytest -q ${PYTEST_ARGS:-}; }
+# Two processes: while one test waits, for a deadline say, another one computes. With more, ranks
+# that have deadlines would get too little of the cores.
+stage_pytest() { python -m pytest -q -n 2 --dist loadgroup ${PYTEST_ARGS:-}; }
 
 main() {
   local stages=("$@") failed=() timings=() stage start

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,15 +35,11 @@ JOB_ENVIRONMENT = {
 
 
 class Plan(NamedTuple):
-    """A job that tests share: its ranks, its launcher, and what its workers find set.
-
-    One that `waits` for most of its time runs beside the others.
-    """
+    """A job that tests share: its ranks, its launcher, and what its workers find set."""
 
     np: int
     gloo: bool
     env: dict[str, str] = {}
-    waits: bool = False
 
 
 def exact(optimizer: str, way: str = "horovod", part: str = "1/1") -> dict[str, str]:
@@ -70,10 +66,19 @@ PLANS = {
     "lanes-gloo-3": Plan(3, True, exact("momentum", "lanes overlap", "2/3")),
     "pace-mpi-2": Plan(2, False),
     "pace-gloo-3": Plan(3, True),
-    "still-gloo-3": Plan(3, True, waits=True),
+    "still-gloo-3": Plan(3, True),
 }
 JOB_SECONDS = 560
 SHOWN: dict[str, list[str]] = {name: [] for name in PLANS}  # by job, the workers that tests ask for
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps together what shares a job, a lab or a file, where pytest runs in two processes."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            shown = getattr(item, "callspec", None) and item.callspec.params.get("shown")
+            item.add_marker(pytest.mark.xdist_group(shown[0] if shown else item.path.stem))
 
 
 @dataclass
@@ -137,31 +142,19 @@ def shows(workers: dict[str, list[str]]) -> Callable[[Any], Any]:
 @pytest.fixture(scope="session")
 def shared_jobs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Job]]:
-    """Gives a function that gives the finished job of a plan; each runs once."""
-    jobs: dict[str, Future[Job]] = {}
+) -> Callable[[str], Job]:
+    """Returns a function that returns the finished job of a plan; each runs once."""
     wanted: dict[str, dict[str, None]] = {}
     for item in request.session.items:
         if pair := getattr(item, "callspec", None) and item.callspec.params.get("shown"):
             wanted.setdefault(pair[0], {})[pair[1]] = None
 
-    def start_once(name: str) -> Future[Job]:
-        if name not in jobs:
-            plan, out = PLANS[name], tmp_path_factory.mktemp(name)
-            program = ["run.py", *wanted[name]]
-            jobs[name] = threads.submit(
-                run_job, program, out, plan.np, plan.gloo, plan.env, JOB_SECONDS
-            )
-        return jobs[name]
-
+    @functools.cache
     def job(name: str) -> Job:
-        for beside in wanted:
-            if PLANS[beside].waits:
-                start_once(beside)
-        return start_once(name).result()
+        plan, out = PLANS[name], tmp_path_factory.mktemp(name)
+        return run_job(["run.py", *wanted[name]], out, plan.np, plan.gloo, plan.env, JOB_SECONDS)
 
-    with ThreadPoolExecutor() as threads:
-        yield job
+    return job
 
 
 @pytest.fixture
