@@ -50,7 +50,8 @@ class Simulated(NamedTuple):
         waiting: seconds that each rank waits for others, float64, [ranks].
         steps: that each rank takes, int64, [ranks].
         schedule: what was planned.
-        recorded: rank, begin and end of each step, in the order of their ends; float64, [steps, 3].
+        recorded: rank, begin and end of each step, in the order of their ends, where that was asked
+            for; float64, [steps, 3].
     """
 
     seconds: float
@@ -66,6 +67,7 @@ def simulate(
     steps: int,
     epochs: Sequence[int] = (),
     begin: float = 0.0,
+    record: bool = True,
 ) -> Simulated:
     """Simulates training, event by event; messages take no time but for what the times hold.
 
@@ -81,6 +83,7 @@ def simulate(
             before. Without any, no epoch ends.
         begin: seconds of the record that are over when the simulation begins; without `until` it
             means nothing.
+        record: return when each step began and ended, which takes longer than to simulate it.
 
     Raises:
         ValueError: times that are not positive, or no steps.
@@ -100,6 +103,7 @@ def simulate(
         options=dataclasses.asdict(options),
         steps=steps,
         pauses=np.cumsum(epochs, dtype=int).tolist(),
+        record=record,
     )
     return Simulated(
         made["seconds"],

@@ -138,6 +138,7 @@ absl::Status GetRecorded(const Arguments& given, Json* recorded) {
 // may
 //   be none, and `begin`.
 // pauses: see Simulate.
+// record: say of each step when it began and ended, too.
 absl::Status SimulateSteps(const Arguments& given, Json* made) {
   const auto times = given.Get<Matrix>("intervals");
   if (times.values.empty()) {
@@ -163,8 +164,10 @@ absl::Status SimulateSteps(const Arguments& given, Json* made) {
       Simulate(rules, intervals, static_cast<uint64_t>(given.AtLeast(1, "steps")),
                given.Get<std::vector<uint64_t>>("pauses"));
   Json recorded = Json::array();
-  for (const Simulated::Step& step : simulated.steps) {
-    recorded.push_back({step.worker, step.begin, step.end});
+  if (given.Get<bool>("record")) {
+    for (const Simulated::Step& step : simulated.steps) {
+      recorded.push_back({step.worker, step.begin, step.end});
+    }
   }
   *made = {{"seconds", simulated.seconds},
            {"waiting", simulated.waiting},

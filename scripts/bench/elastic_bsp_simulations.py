@@ -73,8 +73,8 @@ def _waiting(case: Case, run: Run) -> list[float]:
     epochs = [learning] + [case.epoch_steps * len(record.intervals)] * case.epochs
     waiting = []
     for begin in np.linspace(0, record.length, _BEGINS, endpoint=False).tolist():
-        whole = simulate(record, options, 2 * sum(epochs), epochs, begin)
-        learnt = simulate(record, options, learning, (), begin)
+        whole = simulate(record, options, 2 * sum(epochs), epochs, begin, record=False)
+        learnt = simulate(record, options, learning, (), begin, record=False)
         waiting.append(whole.schedule.waiting - learnt.schedule.waiting)
     return waiting
 
@@ -129,7 +129,7 @@ def _simulated(kind: str, case: Case, times: Any, steps: int, lookahead: int) ->
 
     began = time.perf_counter()
     options = StepOptions("elastic_bsp", lookahead=lookahead)
-    simulated = simulate(times, options, steps)
+    simulated = simulate(times, options, steps, record=False)
     workers = len(simulated.steps)
     barriers = max(1, simulated.schedule.barriers)
     return {
