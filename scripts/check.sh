@@ -110,7 +110,7 @@ stage_native() {
 
 # Two processes: while one test waits, for a deadline say, another one computes. With more, ranks
 # that have deadlines would get too little of the cores.
-stage_pytest() { python -m pytest -q -n 2 --dist loadgroup ${PYTEST_ARGS:-}; }
+stage_pytest() { python -m pytest -q -n 2 ${PYTEST_ARGS:-}; }
 
 main() {
   local stages=("$@") failed=() timings=() stage start

@@ -69,16 +69,22 @@ PLANS = {
     "still-gloo-3": Plan(3, True),
 }
 JOB_SECONDS = 560
+ONE_LAB = {"test_bench", "test_geryon_lab", "test_lab", "test_stragglers"}  # at a time
 SHOWN: dict[str, list[str]] = {name: [] for name in PLANS}  # by job, the workers that tests ask for
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keeps together what shares a job, a lab or a file, where pytest runs in two processes."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            shown = getattr(item, "callspec", None) and item.callspec.params.get("shown")
-            item.add_marker(pytest.mark.xdist_group(shown[0] if shown else item.path.stem))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            shared = next((name for name in PLANS if f"[{name}-" in test), None)
+            return shared or ("lab" if Path(file).stem in ONE_LAB else file)
+
+    return Together(config, log)
 
 
 @dataclass

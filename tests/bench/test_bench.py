@@ -17,8 +17,6 @@ from trepak.scripts.launcher import JobError
 from trepak.scripts.report import Claim, Options, Report, conclude
 from trepak.scripts.surroundings import Surroundings
 
-pytestmark = pytest.mark.xdist_group("lab")  # one lab at a time
-
 TREPAK = str(Path(sys.executable).parent / "trepak")
 BSP_CLAIMS = {
     "bsp.step_time_vs_raw_horovod": ("lower", 1.01, False),

@@ -19,8 +19,6 @@ from test_lab import TREPAK, needs_lab
 from trepak.scripts.lab import network, state
 from trepak.scripts.lab.topology import Lab, parse_rate
 
-pytestmark = pytest.mark.xdist_group("lab")  # one lab at a time
-
 NAME = f"geryon{os.getpid() % 10000}"
 DEADLINE, LIMIT = 4, 10  # seconds: of every wait of the flows; from then on until all know
 

@@ -23,8 +23,6 @@ from trepak.scripts.lab.job import start_in_host
 from trepak.scripts.lab.topology import SWITCH, Lab, parse_rate
 from trepak.scripts.lab.traffic import Sender, measure
 
-pytestmark = pytest.mark.xdist_group("lab")  # one lab at a time
-
 TREPAK = str(Path(sys.executable).parent / "trepak")
 SCRIPT = [sys.executable, str(WORKERS / "uneven.py")]
 NAME = f"test{os.getpid() % 10000}"  # beside whatever labs the user has

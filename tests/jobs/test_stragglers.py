@@ -25,8 +25,6 @@ from trepak.scripts.lab import state
 from trepak.scripts.lab.topology import Lab, parse_rate
 from trepak.tf_plugins.callbacks import straggler_monitor
 
-pytestmark = pytest.mark.xdist_group("lab")  # one lab at a time
-
 HOSTS = 4
 SCRIPT = [sys.executable, str(WORKERS / "monitored.py")]
 NAME = f"slow{os.getpid() % 10000}"
