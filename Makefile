@@ -40,7 +40,7 @@ bench: setup ## Make the figures of BENCHES="bsp …", into build/bench
 	done; exit $$status
 
 soak: setup ## Run the tests that take too long for every change
-	@PYTEST_ARGS="-m soak --timeout 7200" scripts/check.sh pytest
+	@PYTEST_ARGS="-n 0 -m soak --timeout 7200" scripts/check.sh pytest
 
 clean: ## Remove what was built (.venv and the cached wheels stay)
 	@rm -rf build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -64,6 +64,11 @@ class LostRankError(tf.errors.UnknownError, HorovodInternalError):
         super().__init__(node_def, op, said, *args)
 
 
+def is_half_a_step(message: str) -> bool:
+    """Tells whether an error's message means that a step's own exception came before it."""
+    return _HALF_A_STEP in message
+
+
 def is_collective_failure(message: str) -> bool:
     """Tells whether the message of a TensorFlow error means that a collective failed."""
     return bool(_COLLECTIVE.search(message))

@@ -86,7 +86,8 @@ class GradientTransport(abc.ABC):
         """Returns which gradients were pushed and not delivered: a bool tensor, [variables].
 
         Raises:
-            HorovodInternalError: a step was interrupted after it had pushed some of its gradients.
+            HorovodInternalError: a step was interrupted after it had pushed some of its gradients,
+                or those that were pushed can't come any more.
         """
         handles = [tf_variable(variable).handle for variable in variables]
         return load().trepak_pending_gradients(handles, keys=list(keys))

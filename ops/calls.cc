@@ -36,6 +36,11 @@ class CallOp : public tensorflow::OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(tensorflow::OpKernelContext* context) override {
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      OP_REQUIRES(
+          context, tensorflow::TensorShapeUtils::IsScalar(context->input(i).shape()),
+          absl::InvalidArgumentError("trepak: a function's name and arguments are scalars"));
+    }
     const std::string function = context->input(0).scalar<tensorflow::tstring>()();
     const std::string text = context->input(1).scalar<tensorflow::tstring>()();
     const auto found = Functions().find(function);

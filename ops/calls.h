@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -54,7 +55,11 @@ class Arguments {
   template <typename Value>
   Value Get(const std::string& name) const {
     try {
-      return values_.at(name).get<Value>();
+      const Json& value = values_.at(name);
+      if constexpr (std::is_integral_v<Value> && !std::is_same_v<Value, bool>) {
+        CheckWhole<Value>(value);
+      }
+      return value.get<Value>();
     } catch (const std::exception& error) {
       throw std::invalid_argument(name + ": " + error.what());
     }
@@ -71,6 +76,19 @@ class Arguments {
   }
 
  private:
+  // Else a fraction would be cut, and a number out of range be another one.
+  template <typename Value>
+  static void CheckWhole(const Json& given) {
+    const bool fits =
+        given.is_number_unsigned()
+            ? given.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<Value>::max())
+            : given.is_number_integer() && std::is_signed_v<Value> &&
+                  given.get<int64_t>() >= static_cast<int64_t>(std::numeric_limits<Value>::min());
+    if (!fits) {
+      throw std::invalid_argument("must be a whole number in range");
+    }
+  }
+
   const Json values_;
 };
 

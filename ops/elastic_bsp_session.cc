@@ -186,6 +186,10 @@ absl::Status SimulateSteps(const Arguments& given, Json* made) {
 void Step(const std::shared_ptr<Endpoint>& worker, const Payload& values, System::Done done) {
   const auto own = std::static_pointer_cast<ElasticBspWorker>(worker);
   constexpr auto kRoom = static_cast<size_t>(Payload::kAlignment);  // of one value; rest: zeros
+  if (values.size() < kRoom) {
+    done(InvalidArgumentError("a step needs the value that says whether it was finite"), Payload());
+    return;
+  }
   const size_t bytes = values.size() - kRoom;
   const bool finite = values.view().find_first_not_of('\0', bytes) != std::string_view::npos;
   own->Step(values.Part(0, bytes), SampleBudget::Global().TakeDealt(), finite,

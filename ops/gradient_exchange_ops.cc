@@ -36,7 +36,7 @@ REGISTER_OP("TrepakPushGradient")
 Pushes a gradient to where it is summed; does not wait.
 
 variable: whose gradient it is. The op does not touch it: it orders the op among others that do.
-key: what TrepakAddVariable made known.
+key: what add_variable made known.
 factor: what the sum is multiplied with.
 average: divide the sum by the number of ranks, too.
 pull: ask for the sum at once; otherwise TrepakCommitStep must.

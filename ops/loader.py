@@ -6,7 +6,6 @@ import ctypes
 import json
 import re
 import threading
-from operator import methodcaller
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -139,10 +138,16 @@ def call(function: str, **arguments: Any) -> Any:
 def _call(module: ModuleType, function: str, arguments: dict[str, Any]) -> Any:
     import tensorflow as tf
 
-    text = json.dumps(arguments, default=methodcaller("tolist"))
-    with tf.init_scope(), tf.device("CPU:0"):
+    text = json.dumps(arguments, default=_as_plain)
+    with tf.init_scope(), tf.device(None), tf.device("CPU:0"):  # of this process
         result = module.trepak_call(function, _NO_JSON.sub(_as_json, text)).numpy()
     return json.loads(result, object_hook=_as_number)
+
+
+def _as_plain(value: Any) -> Any:
+    if not hasattr(value, "tolist"):
+        raise TypeError(f"a native function can't be given {type(value).__name__}: {value!r}")
+    return value.tolist()
 
 
 def _as_json(match: re.Match[str]) -> str:

@@ -82,7 +82,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file, _, test = nodeid.partition("::")
             shared = next((name for name in PLANS if f"[{name}-" in test), None)
-            return shared or ("lab" if Path(file).stem in ONE_LAB else file)
+            in_lab = Path(file).stem in ONE_LAB or "_in_a_lab" in test
+            return shared or ("lab" if in_lab else file)
 
     return Together(config, log)
 
@@ -156,9 +157,20 @@ def shared_jobs(
             wanted.setdefault(pair[0], {})[pair[1]] = None
 
     @functools.cache
-    def job(name: str) -> Job:
+    def outcome(name: str) -> Job | Exception:
         plan, out = PLANS[name], tmp_path_factory.mktemp(name)
-        return run_job(["run.py", *wanted[name]], out, plan.np, plan.gloo, plan.env, JOB_SECONDS)
+        try:
+            return run_job(
+                ["run.py", *wanted[name]], out, plan.np, plan.gloo, plan.env, JOB_SECONDS
+            )
+        except Exception as error:
+            return error
+
+    def job(name: str) -> Job:
+        found = outcome(name)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     return job
 

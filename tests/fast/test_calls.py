@@ -148,3 +148,27 @@ def test_other_threads_go_on_while_a_function_blocks() -> None:
     took = time.monotonic() - begin
     assert took > 0.2, "the search is too short to show anything"
     assert longest < took / 2
+
+
+@pytest.mark.parametrize("key", [-1, 2**32, 1.5, 1.0, True, 2**64, "1"])
+def test_numbers_that_are_no_keys_are_refused(key: object) -> None:
+    """None of them is cut, or taken for another one."""
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="key: must be a whole number in range"
+    ):
+        call("place_variable", key=key, layer=1, fully_connected=False)
+
+
+def test_what_is_no_value_is_refused_by_its_type() -> None:
+    with pytest.raises(TypeError, match="can't be given bytes"):
+        call(BARRIER, end_times=b"1", algorithm="naive")
+
+
+def test_a_function_has_one_name() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="are scalars"):
+        load().trepak_call(["fly", "run"], "{}")
+
+
+def test_calls_stay_in_this_process() -> None:
+    with tf.device("/job:elsewhere/task:3"):
+        assert call(BARRIER, end_times=[[3.0]], algorithm="zipline")["barrier_time"] == 3.0

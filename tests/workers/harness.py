@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sitecustomize
 
 
@@ -90,14 +91,17 @@ def main(arguments: Sequence[str], process_sets: Any = None) -> None:
         result: dict[str, Any] = {"ok": True}
         try:
             result["value"] = one.run(*done_alone.get(name, ()))
-        except Exception:
+        except (Exception, pytest.fail.Exception):
             result = {"ok": False, "error": traceback.format_exc()}
         # TensorFlow 2.21 holds up who ends an iterator, the longer the older it is: end them now.
         gc.collect()
         gc.freeze()  # what is left is not looked at again
         result["seconds"] = round(time.monotonic() - began, 3)
         results[name] = result
-        out.write_text(json.dumps(results))  # after each case, so that a crash keeps the others
+        # After each case, so that a crash keeps the others, and at once, so that it is whole.
+        new = out.with_suffix(".new")
+        new.write_text(json.dumps(results))
+        new.replace(out)
         hvd.barrier()
     hvd.shutdown()
 

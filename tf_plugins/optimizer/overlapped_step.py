@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics
+from trepak.horovod_ext.failures import is_half_a_step
 from trepak.horovod_ext.variables import outside_graph, tf_variable
 from trepak.tf_plugins.model.tracing import if_true, reject_xla
 from trepak.tf_plugins.optimizer.distribution import Distribution
@@ -148,13 +149,14 @@ class OverlappedStep:
             with tf.init_scope():
                 if not tf.reduce_any(transport.pending(keys, variables)):
                     return
-        except tf.errors.OpError as error:  # another rank may have ended Horovod already
-            if basics.is_elastic():
-                return  # where ranks leave, training goes on from the last commit
-            reason = f" They can't come any more: {error.message}"
+        except tf.errors.OpError as error:
+            # Where ranks leave, training goes on from the last commit.
+            if basics.is_elastic() or is_half_a_step(error.message):
+                return
+            reason = " They can't come any more: another rank has ended Horovod, or failed."
         warnings.warn(
-            f"rank {self._rank}: the last step's gradients were never applied: call "
-            f"optimizer.flush() before the job or its Horovod ends on any rank.{reason}",
+            f"rank {self._rank}: the last step's gradients were never applied.{reason} Where no "
+            "rank fails, call optimizer.flush() before the job or its Horovod ends on any of them.",
             stacklevel=2,
         )
 
