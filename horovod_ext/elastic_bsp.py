@@ -38,7 +38,7 @@ class StepOptions:
             raise ValueError(f"model must be one of {', '.join(NAMES)}, got {self.model!r}.")
         for name, least in (("lookahead", 1), ("staleness", 0)):
             value = getattr(self, name)
-            if not least <= _whole(value) <= _MOST_STEPS:
+            if not least <= whole(value) <= _MOST_STEPS:
                 raise ValueError(
                     f"{name} must be a whole number from {least} to {_MOST_STEPS}, got {value!r}."
                 )
@@ -48,8 +48,10 @@ class StepOptions:
             )
 
 
-def _whole(value: Any) -> int:
-    """Returns a number as an int, which NumPy's are not; -1 if it is not whole."""
+def whole(value: Any) -> int:
+    """Returns a number as an int, which NumPy's are not; -1 if it is not whole, or a truth."""
+    if isinstance(value, bool):
+        return -1
     try:
         return index(value)
     except TypeError:

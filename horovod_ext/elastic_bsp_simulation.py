@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trepak.horovod_ext.elastic_bsp import StepOptions
+from trepak.horovod_ext.elastic_bsp import StepOptions, whole
 from trepak.horovod_ext.elastic_bsp_record import Record, record_of
 from trepak.ops.loader import call
 
 __all__ = ["Record", "Schedule", "Simulated", "record_of", "simulate"]
+
+_MOST = 10**12  # steps
 
 
 class Schedule(NamedTuple):
@@ -61,6 +65,10 @@ class Simulated(NamedTuple):
     recorded: NDArray[np.float64]
 
 
+def _is_time(value: Any) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) < math.inf
+
+
 def simulate(
     times: Record | ArrayLike,
     options: StepOptions,
@@ -86,13 +94,19 @@ def simulate(
         record: return when each step began and ended, which takes longer than to simulate it.
 
     Raises:
-        ValueError: times that are not positive, or no steps.
+        ValueError: times that are not positive, or numbers of steps that are not, or not whole.
+        TypeError: the options are no StepOptions.
     """
     if not isinstance(times, Record):
         times = Record(np.asarray(times))
-    if steps < 1 or any(epoch < 1 for epoch in epochs):
-        raise ValueError(f"steps must be at least 1, got {steps}, and in epochs {[*epochs]}.")
-    if not (np.isfinite(begin) and begin >= 0):
+    if not isinstance(options, StepOptions):
+        raise TypeError(f"options must be StepOptions, got {options!r}.")
+    if not all(1 <= whole(count) <= _MOST for count in (steps, *epochs)):
+        raise ValueError(
+            f"steps must be whole numbers from 1 to {_MOST}, got {steps}, and in epochs "
+            f"{[*epochs]}."
+        )
+    if not _is_time(begin):
         raise ValueError(f"begin must be at least 0 seconds of the record, got {begin}.")
     made = call(
         "simulate_elastic_bsp",
@@ -102,8 +116,8 @@ def simulate(
         begin=begin,
         options=dataclasses.asdict(options),
         steps=steps,
-        pauses=np.cumsum(epochs, dtype=int).tolist(),
-        record=record,
+        pauses=np.cumsum(epochs, dtype=int),
+        record=bool(record),
     )
     return Simulated(
         made["seconds"],

@@ -35,7 +35,7 @@ def open_session(
     """Opens a session of a system on all ranks; a collective call.
 
     Args:
-        system: "rna", "elastic_bsp", "adpsgd" or "parameter_servers".
+        system: what is registered natively, such as "rna" or "parameter_servers".
         options: what JSON can hold; the same on all ranks but for what is this rank's.
         dscp: what marks the packets of each priority, 0 to 63, the highest first.
         session: the number of one that was closed, to be opened again; a new one by default.

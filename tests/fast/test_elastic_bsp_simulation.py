@@ -217,7 +217,23 @@ def test_wrong_intervals_are_refused(wrong: list) -> None:
         simulate(wrong, StepOptions("asp"), 10)
 
 
+@pytest.mark.parametrize("wrong", [0, 2.5, np.nan, np.inf, True, "3", 2**70])
+def test_numbers_of_steps_are_whole(wrong: object) -> None:
+    with pytest.raises(ValueError, match="steps must be whole numbers"):
+        simulate([[1.0]], StepOptions("asp"), wrong)
+    with pytest.raises(ValueError, match="steps must be whole numbers"):
+        simulate([[1.0]], StepOptions("asp"), 10, [wrong])
+
+
+@pytest.mark.parametrize("wrong", [None, "1", np.nan, -1])
+def test_a_simulation_begins_in_its_record(wrong: object) -> None:
+    with pytest.raises(ValueError, match="begin must be at least 0 seconds"):
+        simulate([[1.0]], StepOptions("asp"), 10, begin=wrong)
+
+
 def test_wrong_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="options must be StepOptions"):
+        simulate([[1.0]], None, 10)
     with pytest.raises(ValueError, match="model must be one of elastic_bsp, ssp, asp"):
         StepOptions("bsp")
     for wrong in (0, 2.5, np.array(2.5), 2**32):

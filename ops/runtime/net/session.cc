@@ -3,8 +3,9 @@
 namespace trepak {
 
 Status Session::NotOpen() const {
-  return NotFoundError(name_ + " does not run: Horovod was shut down, or no step of such an " +
-                       "optimizer has been taken yet");
+  return NotFoundError(
+      name_ + " does not run: Horovod was shut down, or no step of such an " +
+      "optimizer has been taken yet. In the first case, compile with a new optimizer");
 }
 
 Status Session::Open(const JobOptions& job, Parts parts) {
