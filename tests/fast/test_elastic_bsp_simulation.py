@@ -249,7 +249,7 @@ def test_nothing_recorded_is_explained() -> None:
         record_of(simulate([[1.0]], StepOptions("asp"), 1).recorded)
     with pytest.raises(ValueError, match="has no recorded step"):
         record_of([[1, 1.0, 0.2, 0.1]])
-    with pytest.raises(ValueError, match="steps must be at least 1"):
+    with pytest.raises(ValueError, match="steps must be whole numbers from 1"):
         simulate([[1.0]], StepOptions("asp"), 0)
     with pytest.raises(ValueError, match="and in epochs"):
         simulate([[1.0]], StepOptions("asp"), 1, [0])
