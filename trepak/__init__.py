@@ -24,6 +24,7 @@ _EXPORTS = {
         "grouped_reducescatter handle_average_backwards_compatibility join local_rank_op "
         "local_size_op process_set_included_op rank_op reducescatter size_op"
     ),
+    "horovod_ext.alltoall": "alltoall_async",
     "horovod_ext.broadcasting": (
         "allgather_object broadcast_ broadcast_global_variables broadcast_object "
         "broadcast_object_fn broadcast_variables"
