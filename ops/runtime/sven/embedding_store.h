@@ -67,7 +67,13 @@ class EmbeddingStore {
   // Fails unless the shard is one of this rank's.
   Status Width(size_t shard, bool with_slots, size_t* width) const;
 
-  // Copies rows, one behind the other. Fails if the shard is not this rank's or lacks such rows.
+  // Fails if the shard is not this rank's or lacks such rows.
+  Status CheckRows(size_t shard, int64_t first_row, int64_t count) const {
+    size_t mine = 0;
+    return FindRows(shard, first_row, count, &mine);
+  }
+
+  // Copies rows, one behind the other. Both fail as CheckRows does.
   Status Read(size_t shard, int64_t first_row, int64_t count, bool with_slots, float* values) const;
   Status Write(size_t shard, int64_t first_row, int64_t count, bool with_slots,
                const float* values);
