@@ -1,0 +1,243 @@
+#include "ops/runtime/sven/embedding_store.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace trepak {
+namespace {
+
+// How many rows ahead memory is asked for: it takes about as long to come as these take.
+constexpr size_t kAhead = 12;
+
+void CopyRows(const EmbeddingRows& from, Span<int64_t> rows, size_t columns, float* to) {
+  for (size_t i = 0; i < rows.size; ++i, to += columns) {
+    if (i + kAhead < rows.size) {
+      from.Prefetch(rows[i + kAhead]);
+    }
+    std::memcpy(to, from.Row(rows[i]), columns * sizeof(float));
+  }
+}
+
+// The compiler makes vector instructions of this one and of the next.
+void AddGradient(size_t count, const float* __restrict__ gradient, float* __restrict__ sum) {
+  for (size_t i = 0; i < count; ++i) {
+    sum[i] += gradient[i];
+  }
+}
+
+// Returns whether all are finite then: whether the difference of each to itself is zero.
+bool Scale(size_t count, float scale, float* values) {
+  int wrong = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const float value = values[i] * scale;
+    values[i] = value;
+    wrong |= value - value == 0 ? 0 : 1;
+  }
+  return wrong == 0;
+}
+
+}  // namespace
+
+Status EmbeddingStore::Make(std::shared_ptr<const EmbeddingPlan> plan, size_t rank,
+                            std::shared_ptr<EmbeddingStore>* store) {
+  if (rank >= plan->ranks()) {
+    return InvalidArgumentError("there is no rank " + std::to_string(rank) + " of " +
+                                std::to_string(plan->ranks()));
+  }
+  std::shared_ptr<EmbeddingStore> made(new EmbeddingStore(std::move(plan), rank));
+  made->rows_.resize(made->sums_.size());
+  for (size_t mine = 0; mine < made->rows_.size(); ++mine) {
+    const EmbeddingShard& shard = made->shard(mine);
+    const EmbeddingTable& table = made->table(mine);
+    const auto columns = static_cast<size_t>(shard.columns);
+    EmbeddingRows& rows = made->rows_[mine];
+    TREPAK_RETURN_IF_ERROR(
+        EmbeddingRows::Make(shard.rows, columns * (1 + SlotsOf(table.optimizer)), &rows)
+            .Annotate("embedding table '" + table.name + "'"));
+    if (!StartsAtZero(table.optimizer)) {
+      for (int64_t row = 0; row < shard.rows; ++row) {
+        InitialiseSlots(table.optimizer, columns, rows.Row(row) + columns);
+      }
+    }
+  }
+  *store = std::move(made);
+  return OkStatus();
+}
+
+void EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values) {
+  std::shared_lock<std::shared_mutex> lock(mutex_);
+  for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
+    for (size_t mine = 0; mine < rows_.size(); ++mine) {
+      const EmbeddingRequests::Part& part = requests.part(sender, mine);
+      CopyRows(rows_[mine], part.rows, static_cast<size_t>(shard(mine).columns),
+               values + part.values);
+    }
+  }
+  rows_looked_up_ += requests.rows();
+}
+
+Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gradients,
+                              const Step& step) {
+  if (gradients.size != requests.values()) {
+    return InvalidArgumentError("the gradients of embeddings have " +
+                                std::to_string(gradients.size) + " numbers, but the requests are " +
+                                "for " + std::to_string(requests.values()));
+  }
+  if (step.learning_rates.size != plan_->tables().size()) {
+    return InvalidArgumentError("there are " + std::to_string(step.learning_rates.size) +
+                                " learning rates for " + std::to_string(plan_->tables().size()) +
+                                " tables");
+  }
+  std::vector<RowUpdate> updates(rows_.size());
+  for (size_t mine = 0; mine < rows_.size(); ++mine) {
+    TREPAK_RETURN_IF_ERROR(RowUpdate::Make(table(mine).optimizer,
+                                           step.learning_rates[shard(mine).table], step.number,
+                                           &updates[mine])
+                               .Annotate("embedding table '" + table(mine).name + "'"));
+  }
+  std::lock_guard<std::mutex> updating(updating_);
+  if (room_ < requests.values()) {
+    summed_.reset(new float[requests.values()]);
+    room_ = requests.values();
+  }
+  size_t begin = 0;
+  for (size_t mine = 0; mine < rows_.size(); ++mine) {
+    sums_[mine].begin = begin;
+    SumShard(requests, gradients.data, mine);
+    TREPAK_RETURN_IF_ERROR(ScaleSums(mine, step.scale));
+    begin += sums_[mine].rows.size() * static_cast<size_t>(shard(mine).columns);
+  }
+  std::unique_lock<std::shared_mutex> lock(mutex_);
+  for (size_t mine = 0; mine < rows_.size(); ++mine) {
+    ApplySums(mine, updates[mine]);
+  }
+  ++updates_;
+  return OkStatus();
+}
+
+void EmbeddingStore::ApplySums(size_t mine, const RowUpdate& update) {
+  const std::vector<int64_t>& rows = sums_[mine].rows;
+  const auto columns = static_cast<size_t>(shard(mine).columns);
+  const float* sum = summed_.get() + sums_[mine].begin;
+  for (size_t i = 0; i < rows.size(); ++i, sum += columns) {
+    if (i + kAhead < rows.size()) {
+      rows_[mine].Prefetch(rows[i + kAhead]);
+    }
+    update.Apply(columns, sum, rows_[mine].Row(rows[i]));
+  }
+  rows_updated_ += rows.size();
+}
+
+// Sums what senders bring for each row of a shard, in the order of senders.
+void EmbeddingStore::SumShard(const EmbeddingRequests& requests, const float* gradients,
+                              size_t mine) {
+  const auto columns = static_cast<size_t>(shard(mine).columns);
+  float* const sums = summed_.get() + sums_[mine].begin;
+  size_t most = 0;
+  for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
+    most += requests.part(sender, mine).rows.size;
+  }
+  index_.Reset(most);
+  for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
+    const EmbeddingRequests::Part& part = requests.part(sender, mine);
+    const float* gradient = gradients + part.values;
+    for (const int64_t row : part.rows) {
+      const size_t before = index_.count();
+      const size_t number = index_.Number(row);
+      float* const sum = sums + number * columns;
+      if (number == before) {
+        std::memcpy(sum, gradient, columns * sizeof(float));
+      } else {
+        AddGradient(columns, gradient, sum);
+      }
+      gradient += columns;
+    }
+  }
+  sums_[mine].rows.assign(index_.rows(), index_.rows() + index_.count());
+}
+
+Status EmbeddingStore::ScaleSums(size_t mine, float scale) {
+  const auto columns = static_cast<size_t>(shard(mine).columns);
+  const Sums& sums = sums_[mine];
+  float* const begin = summed_.get() + sums.begin;
+  if (Scale(sums.rows.size() * columns, scale, begin)) {
+    return OkStatus();
+  }
+  size_t place = 0;
+  while (std::isfinite(begin[place])) {
+    ++place;
+  }
+  const int64_t row = plan_->RowOfTable(plan_->shards_of(rank_)[mine], sums.rows[place / columns]);
+  return InvalidArgumentError("the gradient of row " + std::to_string(row) +
+                              " of embedding table '" + table(mine).name +
+                              "' is not finite; nothing has been applied");
+}
+
+Status EmbeddingStore::FindRows(size_t number, int64_t first_row, int64_t count,
+                                size_t* mine) const {
+  const std::vector<uint32_t>& mines = plan_->shards_of(rank_);
+  const auto found = std::find(mines.begin(), mines.end(), number);
+  if (found == mines.end()) {
+    return InvalidArgumentError("rank " + std::to_string(rank_) + " has no shard " +
+                                std::to_string(number));
+  }
+  *mine = static_cast<size_t>(found - mines.begin());
+  const int64_t rows = shard(*mine).rows;
+  if (first_row < 0 || count < 0 || first_row > rows || count > rows - first_row) {
+    return InvalidArgumentError("shard " + std::to_string(number) + " has " + std::to_string(rows) +
+                                " rows, not " + std::to_string(count) + " from " +
+                                std::to_string(first_row) + " on");
+  }
+  return OkStatus();
+}
+
+Status EmbeddingStore::Width(size_t number, bool with_slots, size_t* width) const {
+  size_t mine = 0;
+  TREPAK_RETURN_IF_ERROR(FindRows(number, 0, 0, &mine));
+  *width = with_slots ? rows_[mine].record() : static_cast<size_t>(shard(mine).columns);
+  return OkStatus();
+}
+
+Status EmbeddingStore::Read(size_t number, int64_t first_row, int64_t count, bool with_slots,
+                            float* values) const {
+  size_t mine = 0;
+  TREPAK_RETURN_IF_ERROR(FindRows(number, first_row, count, &mine));
+  size_t width = 0;
+  TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
+  std::shared_lock<std::shared_mutex> lock(mutex_);
+  for (int64_t row = first_row; row < first_row + count; ++row, values += width) {
+    std::memcpy(values, rows_[mine].Row(row), width * sizeof(float));
+  }
+  return OkStatus();
+}
+
+Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bool with_slots,
+                             const float* values) {
+  size_t mine = 0;
+  TREPAK_RETURN_IF_ERROR(FindRows(number, first_row, count, &mine));
+  size_t width = 0;
+  TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
+  std::unique_lock<std::shared_mutex> lock(mutex_);
+  for (int64_t row = first_row; row < first_row + count; ++row, values += width) {
+    std::memcpy(rows_[mine].Row(row), values, width * sizeof(float));
+  }
+  return OkStatus();
+}
+
+EmbeddingStatistics EmbeddingStore::statistics() const {
+  EmbeddingStatistics found;
+  found.ids = ids_;
+  found.unique_rows = unique_rows_;
+  found.rows_looked_up = rows_looked_up_;
+  found.rows_updated = rows_updated_;
+  found.updates = updates_;
+  for (const EmbeddingRows& rows : rows_) {
+    found.bytes += rows.bytes();
+  }
+  return found;
+}
+
+}  // namespace trepak
