@@ -67,8 +67,12 @@ Status EmbeddingStore::Make(std::shared_ptr<const EmbeddingPlan> plan, size_t ra
   return OkStatus();
 }
 
-void EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values) {
+Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, uint64_t permits) {
   std::shared_lock<std::shared_mutex> lock(mutex_);
+  if (permits != 0) {
+    std::lock_guard<std::mutex> counting(counting_);
+    TREPAK_RETURN_IF_ERROR(permits_.Take(permits));
+  }
   for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
     for (size_t mine = 0; mine < rows_.size(); ++mine) {
       const EmbeddingRequests::Part& part = requests.part(sender, mine);
@@ -77,6 +81,7 @@ void EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values) {
     }
   }
   rows_looked_up_ += requests.rows();
+  return OkStatus();
 }
 
 Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gradients,
@@ -111,6 +116,10 @@ Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gra
     begin += sums_[mine].rows.size() * static_cast<size_t>(shard(mine).columns);
   }
   std::unique_lock<std::shared_mutex> lock(mutex_);
+  if (step.gives_permit) {
+    std::lock_guard<std::mutex> counting(counting_);
+    TREPAK_RETURN_IF_ERROR(permits_.GiveBack());
+  }
   for (size_t mine = 0; mine < rows_.size(); ++mine) {
     ApplySums(mine, updates[mine]);
   }
@@ -238,6 +247,16 @@ EmbeddingStatistics EmbeddingStore::statistics() const {
     found.bytes += rows.bytes();
   }
   return found;
+}
+
+EmbeddingPermits EmbeddingStore::permits() const {
+  std::lock_guard<std::mutex> counting(counting_);
+  return permits_;
+}
+
+void EmbeddingStore::ResetPermits() {
+  std::lock_guard<std::mutex> counting(counting_);
+  permits_.Reset();
 }
 
 }  // namespace trepak
