@@ -58,6 +58,12 @@ KNOBS = (
         "Horovod carries stays plain.",
     ),
     Knob(
+        "TREPAK_ALLTOALL_CREDIT_BYTES",
+        "33554432",
+        "Bytes of an alltoall's splits that a rank may send to another one before it takes them; "
+        "beyond them, what is sent waits at the sender. The same on all ranks.",
+    ),
+    Knob(
         "TREPAK_CACHE",
         "~/.cache/trepak",
         "Folder in which `make setup` keeps the Horovod wheel it built; $XDG_CACHE_HOME/trepak "
@@ -144,6 +150,7 @@ def parse_delays(text: str) -> list[Delay]:
 
 _CHECKS: dict[str, Callable[[str], Any]] = {
     "TREPAK_STALL_SECONDS": _check_number,
+    "TREPAK_ALLTOALL_CREDIT_BYTES": _check_number,
     "TREPAK_COMPARE_STEPS": _check_number,
     "TREPAK_DEADLINE_SECONDS": _check_number,
     "TREPAK_ENCRYPT": _check_switch,

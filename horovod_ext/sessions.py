@@ -68,6 +68,11 @@ def open_session(
     return number
 
 
+def is_open(session: int) -> bool:
+    """Tells whether a session was opened and not closed since."""
+    return session in _open
+
+
 def close_session(session: int) -> None:
     """Closes one before Horovod is shut down; call it on all ranks, when none needs it any more."""
     system = _open.pop(session, None)

@@ -24,6 +24,7 @@ _EXPORTS = {
         "grouped_reducescatter handle_average_backwards_compatibility join local_rank_op "
         "local_size_op process_set_included_op rank_op reducescatter size_op"
     ),
+    "horovod_ext.alltoall": "alltoall_async",
     "horovod_ext.broadcasting": (
         "allgather_object broadcast_ broadcast_global_variables broadcast_object "
         "broadcast_object_fn broadcast_variables"
@@ -58,7 +59,7 @@ _EXPORTS = {
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 _MODULES = (
-    *("callbacks", "elastic", "keras", "ops"),
+    *("callbacks", "elastic", "keras", "layers", "ops"),
     # where Horovod scripts look for names that trepak has
     *("compression", "functions", "mpi_ops", "sync_batch_norm", "util"),
 )

@@ -59,8 +59,9 @@ class Endpoint : public Transport::Receiver {
   // By priority, bytes of payloads sent to other ranks.
   std::vector<uint64_t> BytesByPriority() const { return channels_.BytesByPriority(); }
 
-  // Tells all peers that this endpoint is done: they won't take its end for a failure.
-  void Leave();
+  // Tells all peers that this endpoint is done: they won't take its end for a failure. Subclasses
+  // send first what they still have for others.
+  virtual void Leave();
 
   // Waits until all peers have left too, this process has failed, or `deadline` has passed.
   void WaitUntilAllHaveLeft(Clock::time_point deadline);

@@ -1,0 +1,1 @@
+"""Keras layers whose weights are spread over ranks."""

@@ -1,0 +1,144 @@
+"""KerasRS's DistributedEmbedding with tables over trepak's ranks instead of over TPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import keras_rs
+import numpy as np
+import tensorflow as tf
+
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.layers import row_optimizers
+from trepak.tf_plugins.layers.embedding_inputs import feature_input
+from trepak.tf_plugins.layers.embedding_plan import Table, make_plan
+from trepak.tf_plugins.layers.embedding_schedule import Exact, Schedule
+from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables, Feature
+
+_COMBINERS = ("mean", "sum", "sqrtn")
+
+
+@keras.saving.register_keras_serializable("trepak")
+class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
+    """Looks up and combines embeddings whose tables lie on all ranks, each row on one of them.
+
+    Takes the place of `keras_rs.layers.DistributedEmbedding`, with the same `TableConfig` and
+    `FeatureConfig` objects, inputs, weights and outputs. Each rank gives it its own batch. Tables
+    are trained by their own `TableConfig.optimizer`, as KerasRS does on TPUs, in the backward pass
+    of whatever loss the outputs are part of; the optimizer that the model is compiled with trains
+    the rest. A row's gradient is the mean over all ranks of their losses' gradients, like that of
+    other variables under `DistributedOptimizer`. Adam is lazy: it changes the rows that a step
+    looks up. Tables with `placement="default_device"` stay KerasRS's: whole on each rank, trained
+    by the model's optimizer.
+
+    All ranks call the layer equally often, so it goes with `sync=BSP()`.
+    """
+
+    def __init__(
+        self,
+        feature_configs: Any,
+        *,
+        sharding: str | Mapping[str, str] = "auto",
+        **kwargs: Any,
+    ) -> None:
+        """Makes the layer; `hvd.init()` must have been called before it is built.
+
+        Args:
+            feature_configs: a nested structure of `keras_rs.layers.FeatureConfig`.
+            sharding: how tables are cut, for all or by table name: "row", "column", "table" or
+                "auto"; see docs/sven.md.
+            **kwargs: those of `keras_rs.layers.DistributedEmbedding`.
+
+        Raises:
+            ValueError: tables have the same name, or an optimizer or combiner that rows can't have.
+        """
+        self._sharding = dict(sharding) if isinstance(sharding, Mapping) else sharding
+        self._configs: dict[str, Any] = {}
+        self.tables: EmbeddingTables | None = None
+        self.schedule: Schedule = Exact()
+        super().__init__(feature_configs, **kwargs)
+
+    def _has_sparsecore(self) -> bool:
+        return True  # what KerasRS places on sparse cores, trepak places on ranks
+
+    @tf.__internal__.tracking.no_automatic_dependency_tracking
+    def _sparsecore_init(self, feature_configs: dict[str, Any], table_stacking: Any) -> None:
+        self._table_stacking = table_stacking  # all tables are stacked anyhow
+        self._configs = feature_configs
+        named: dict[str, Any] = {}
+        for config in feature_configs.values():
+            table = config.table
+            if named.setdefault(table.name, table) is not table:
+                raise ValueError(
+                    f"two tables have the name {table.name!r}: give each TableConfig its own, and "
+                    "features that share a table the same object."
+                )
+            if table.combiner not in _COMBINERS:
+                raise ValueError(
+                    f"the combiner of the table {table.name!r} must be one of "
+                    f"{', '.join(_COMBINERS)}, got {table.combiner!r}."
+                )
+        self._table_configs = list(named.values())
+        self._optimizers = [
+            row_optimizers.row_optimizer(table.name, table.optimizer)
+            for table in self._table_configs
+        ]
+
+    @tf.__internal__.tracking.no_automatic_dependency_tracking
+    def _sparsecore_build(self, input_shapes: dict[str, Any]) -> None:
+        # No row is a Keras variable. Without one that is trained TensorFlow would not ask for the
+        # gradient in which rows are.
+        self._anchor = self.add_weight(name="anchor", shape=(1,), initializer="zeros")
+        numbers = {table.name: number for number, table in enumerate(self._table_configs)}
+        look_ups = dict.fromkeys(numbers, 0)
+        features = []
+        for path, config in self._configs.items():
+            table = config.table
+            look_ups[table.name] += int(np.prod([size or 1 for size in input_shapes[path]]))
+            features.append(
+                Feature(path, numbers[table.name], table.embedding_dim, table.combiner)
+            )
+        tables = [
+            Table(
+                table.name,
+                table.vocabulary_size,
+                table.embedding_dim,
+                row_optimizers.slots_of(optimizer),
+                look_ups[table.name],
+            )
+            for table, optimizer in zip(self._table_configs, self._optimizers, strict=True)
+        ]
+        with tf.init_scope():
+            plan = make_plan(tables, basics.size(), self._sharding)
+            self.tables = EmbeddingTables(plan, features, self._optimizers)
+            self.tables.initialise([table.initializer for table in self._table_configs])
+
+    def _sparsecore_call(
+        self, inputs: dict[str, Any], weights: dict[str, Any] | None = None, training: bool = False
+    ) -> dict[str, Any]:
+        del training  # the tape says whether rows are trained
+        given = [
+            feature_input(path, inputs[path], None if weights is None else weights[path])
+            for path in self._configs
+        ]
+        assert self.tables is not None
+        combined = self.schedule.look_up(self.tables, given, self._anchor.value)
+        outputs = {}
+        for (path, config), one, values in zip(self._configs.items(), given, combined, strict=True):
+            columns = config.table.embedding_dim
+            shaped = tf.reshape(values, tf.concat([one.shape, [columns]], 0))
+            shaped.set_shape([*one.static_shape, columns])
+            outputs[path] = tf.cast(shaped, self.compute_dtype)
+        return outputs
+
+    def _sparsecore_get_embedding_tables(self) -> dict[str, Any]:
+        """Returns whole tables, by name; a collective call."""
+        assert self.tables is not None
+        tables = self.tables.plan.tables
+        return {table.name: self.tables.whole(number) for number, table in enumerate(tables)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes the layer from."""
+        return {**super().get_config(), "sharding": self._sharding}

@@ -1,0 +1,298 @@
+"""Embedding tables over all ranks: this rank's rows, and the exchanges of a step.
+
+A step's look-up is three things (thesis, section 2.3.1): ids go to the ranks that have their rows
+(`ask`, an alltoall), rows come back (`answer`, an alltoall), and each sample combines its own
+(`combine`). In the gradient the rows' gradients go to their owners (an alltoall), who `update` the
+rows. All tables share each exchange, and each look-up and each update is one op for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from trepak.horovod_ext import basics, sessions
+from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
+from trepak.horovod_ext.collectives import allgather
+from trepak.ops.loader import call, load
+from trepak.tf_plugins.layers import initial_rows, row_optimizers
+from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
+from trepak.tf_plugins.layers.embedding_plan import Plan, Shard
+
+_READ_ROWS = 1 << 16  # at once
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What a layer looks up.
+
+    Attributes:
+        path: where it stands among the layer's inputs.
+        table: the number of its table.
+        columns: of the table.
+        combiner: "mean", "sum" or "sqrtn".
+    """
+
+    path: str
+    table: int
+    columns: int
+    combiner: str
+
+
+class Asked(NamedTuple):
+    """A batch whose ids are on their way: where its rows belong, their splits, a ticket."""
+
+    routing: Any
+    value_splits: Any
+    ids: Any
+
+
+class Answered(NamedTuple):
+    """A batch whose rows are on their way, and what the other ranks wanted of this one."""
+
+    routing: Any
+    value_splits: Any
+    wanted: Any
+    splits: Any
+    rows: Any
+
+
+class Returned(NamedTuple):
+    """A batch whose gradients are on their way to the rows' owners."""
+
+    wanted: Any
+    splits: Any
+    gradients: Any
+
+
+class EmbeddingTables:
+    """The tables of one layer, of which this rank has its shards. Making one is a collective call.
+
+    Attributes:
+        plan: which rank has what.
+        features: what is looked up.
+        optimizers: by table, a Keras optimizer; set its learning rate to change the table's.
+    """
+
+    def __init__(self, plan: Plan, features: Sequence[Feature], optimizers: Sequence[Any]) -> None:
+        """Takes memory for this rank's rows.
+
+        Args:
+            plan: which rank has what.
+            features: what is looked up.
+            optimizers: by table, what `row_optimizer` has returned.
+        """
+        self.plan, self.optimizers, self.features = plan, list(optimizers), list(features)
+        described = [
+            {
+                "name": table.name,
+                "vocabulary": table.rows,
+                "dim": table.columns,
+                "optimizer": row_optimizers.described(optimizer),
+            }
+            for table, optimizer in zip(plan.tables, optimizers, strict=True)
+        ]
+        self._store: int = call(
+            "open_embeddings",
+            rank=basics.rank(),
+            ranks=plan.ranks,
+            tables=described,
+            shards=[dataclasses.asdict(shard) for shard in plan.shards],
+        )["store"]
+        self._label = f"embeddings {sessions.draw_number()}"
+        weakref.finalize(self, call, "close_embeddings", store=self._store)
+
+    def initialise(self, initializers: Sequence[Any]) -> None:
+        """Gives tables their first values; a collective call.
+
+        Args:
+            initializers: by table, a Keras initializer or what names one.
+        """
+        for number, (table, given) in enumerate(zip(self.plan.tables, initializers, strict=True)):
+            initializer = initial_rows.resolved(given)
+            for first, values in initial_rows.blocks(
+                initializer, table.name, table.rows, table.columns
+            ):
+                self.write(number, first, values)
+
+    def ask(self, inputs: Sequence[FeatureInput]) -> Asked:
+        """Sends the ids of a batch to the ranks that have their rows; waits for nobody.
+
+        Args:
+            inputs: by feature.
+
+        Raises:
+            tf.errors.InvalidArgumentError: an id is negative or beyond its table.
+        """
+        requests, splits, value_splits, routing = load().trepak_embedding_route(
+            [one.ids for one in inputs],
+            [one.splits for one in inputs],
+            features=[feature.path for feature in self.features],
+            tables=[feature.table for feature in self.features],
+            store=self._store,
+        )
+        return Asked(routing, value_splits, self._send(requests, splits, "ids").ticket)
+
+    def answer(self, asked: Asked, permits: int = 0) -> Answered:
+        """Looks up what all ranks have asked this one for, and sends it; waits for the ids only.
+
+        Args:
+            asked: what `ask` has returned.
+            permits: look-ups that may be ahead of their updates, this one included; 0: any number.
+        """
+        wanted, splits = self._receive(asked.ids, tf.int64, "ids")
+        rows, row_splits = load().trepak_embedding_lookup(
+            wanted, splits, store=self._store, permits=permits
+        )
+        sent = self._send(rows, row_splits, "rows").ticket
+        return Answered(asked.routing, asked.value_splits, wanted, splits, sent)
+
+    def combine(
+        self, answered: Answered, inputs: Sequence[FeatureInput], anchor: Any, end: Any
+    ) -> list[Any]:
+        """Returns the combined rows of each feature: float32, [samples, columns].
+
+        Args:
+            answered: what `answer` has returned.
+            inputs: by feature, as `ask` got them.
+            anchor: a tensor that the tape watches; without one TensorFlow would ask for no
+                gradient, and the tables would not be trained.
+            end: called in the gradient with what `update` takes.
+        """
+        weights = [
+            tf.zeros([0]) if one.weights is None else tf.stop_gradient(one.weights)
+            for one in inputs
+        ]
+        reductions = {
+            "combiners": [feature.combiner for feature in self.features],
+            "reduces": [one.reduces for one in inputs],
+        }
+        values, _ = self._receive(answered.rows, tf.float32, "rows")
+        routing, splits = answered.routing, answered.value_splits
+
+        @tf.custom_gradient
+        def combined(anchor: Any) -> Any:
+            outputs = load().trepak_embedding_combine(
+                routing,
+                values,
+                weights,
+                dims=[feature.columns for feature in self.features],
+                **reductions,
+            )
+
+            def gradient(*grads: Any) -> Any:
+                spread = load().trepak_embedding_spread(routing, grads, weights, **reductions)
+                sent = self._send(spread, splits, "gradients").ticket
+                end(Returned(answered.wanted, answered.splits, sent))
+                return tf.zeros_like(anchor)
+
+            return outputs, gradient
+
+        found: list[Any] = combined(anchor)
+        return found
+
+    def update(self, returned: Returned, permits: int = 0) -> None:
+        """Waits for the gradients of all ranks, and updates the rows that they are of.
+
+        A row's gradient is the sum over the ranks' batches, divided by the number of ranks, as the
+        mean over all ranks' losses wants it.
+
+        Args:
+            returned: what `combine` has passed to `end`.
+            permits: as `answer` got it.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a gradient is not finite.
+        """
+        gradients, _ = self._receive(returned.gradients, tf.float32, "gradients")
+        row_optimizers.count_update(self.optimizers)
+        load().trepak_embedding_update(
+            returned.wanted,
+            returned.splits,
+            gradients,
+            row_optimizers.rates(self.optimizers),
+            tf.cast(self.optimizers[0].iterations.value, tf.int64),
+            tf.constant(1 / self.plan.ranks, tf.float32),
+            store=self._store,
+            permits=permits,
+        )
+
+    def _send(self, values: Any, splits: Any, what: str) -> Alltoall:
+        return alltoall_async(values, splits, name=f"{self._label}: {what}")
+
+    def _receive(self, ticket: Any, dtype: tf.DType, what: str) -> tuple[Any, Any]:
+        label = f"{self._label}: {what}"
+        return Alltoall(ticket, dtype, tf.TensorShape([]), opened(), label).wait()
+
+    def write(self, table: int, first_row: int, values: Any) -> None:
+        """Sets rows of a table as far as this rank has them.
+
+        Args:
+            table: its number.
+            first_row: of the table.
+            values: float32, [rows, columns], of the table's rows from there on.
+        """
+        for number, shard in self._mine(table):
+            first, step, count = _rows_within(shard, first_row, len(values))
+            if count:
+                columns = slice(shard.first_column, shard.first_column + shard.columns)
+                rows = np.ascontiguousarray(values[first :: shard.row_stride, columns], "float32")
+                load().trepak_embedding_write(number, step, rows, store=self._store)
+
+    def whole(self, table: int) -> Any:
+        """Returns a whole table, float32, [rows, columns]; a collective call."""
+        about = self.plan.tables[table]
+        mine = [self._read(number, shard) for number, shard in self._mine(table)]
+        flat = tf.concat([tf.zeros([0]), *(tf.reshape(one, [-1]) for one in mine)], 0)
+        of_all = allgather(flat, name=f"{self._label}: table").numpy()  # in the order of ranks
+        values = np.zeros((about.rows, about.columns), "float32")
+        for shard in sorted(self._shards(table), key=lambda shard: shard.rank):
+            part, of_all = np.split(of_all, [shard.rows * shard.columns])
+            columns = slice(shard.first_column, shard.first_column + shard.columns)
+            values[shard.first_row :: shard.row_stride, columns] = part.reshape(shard.rows, -1)
+        return tf.constant(values)
+
+    def _read(self, number: int, shard: Shard) -> Any:
+        read = load().trepak_embedding_read
+        parts = [
+            read(number, first, min(_READ_ROWS, shard.rows - first), store=self._store)
+            for first in range(0, shard.rows, _READ_ROWS)
+        ]
+        return tf.concat([tf.zeros([0, shard.columns]), *parts], 0)
+
+    def statistics(self) -> dict[str, int]:
+        """Returns what this rank's share has counted.
+
+        ids: ids of this rank's batches; unique_rows: rows that they were of, once for each batch;
+        rows_looked_up, rows_updated: of this rank's, for all ranks; updates: steps that have
+        trained; bytes: of memory for rows, touched or not.
+        """
+        counted: dict[str, int] = call("embedding_statistics", store=self._store)
+        return counted
+
+    def _shards(self, table: int) -> list[Shard]:
+        return [shard for shard in self.plan.shards if shard.table == table]
+
+    def _mine(self, table: int) -> list[tuple[int, Shard]]:
+        rank = basics.rank()
+        return [
+            (number, shard)
+            for number, shard in enumerate(self.plan.shards)
+            if shard.table == table and shard.rank == rank
+        ]
+
+
+def _rows_within(shard: Shard, first_row: int, count: int) -> tuple[int, int, int]:
+    """Returns which of a table's rows from first_row on are a shard's.
+
+    The first of them, counted from first_row; the same, counted within the shard; how many.
+    """
+    skipped = max(0, -(-(first_row - shard.first_row) // shard.row_stride))  # of the shard's rows
+    first = shard.first_row + skipped * shard.row_stride - first_row
+    return first, skipped, len(range(first, count, shard.row_stride))
