@@ -129,7 +129,9 @@ absl::Status Statistics(const Arguments& given, Json* result) {
   const EmbeddingStatistics found = store->statistics();
   *result = {{"ids", found.ids},
              {"unique_rows", found.unique_rows},
+             {"lookups", found.lookups},
              {"rows_looked_up", found.rows_looked_up},
+             {"bytes_answered", found.bytes_answered},
              {"rows_updated", found.rows_updated},
              {"updates", found.updates},
              {"bytes", found.bytes}};

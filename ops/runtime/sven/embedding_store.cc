@@ -29,7 +29,7 @@ void AddGradient(size_t count, const float* __restrict__ gradient, float* __rest
 }
 
 // Returns whether all are finite then: whether the difference of each to itself is zero.
-bool Scale(size_t count, float scale, float* values) {
+bool ScaleFinite(size_t count, float scale, float* values) {
   int wrong = 0;
   for (size_t i = 0; i < count; ++i) {
     const float value = values[i] * scale;
@@ -80,7 +80,9 @@ Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, 
                values + part.values);
     }
   }
+  ++lookups_;
   rows_looked_up_ += requests.rows();
+  bytes_answered_ += requests.values() * sizeof(float);
   return OkStatus();
 }
 
@@ -172,7 +174,7 @@ Status EmbeddingStore::ScaleSums(size_t mine, float scale) {
   const auto columns = static_cast<size_t>(shard(mine).columns);
   const Sums& sums = sums_[mine];
   float* const begin = summed_.get() + sums.begin;
-  if (Scale(sums.rows.size() * columns, scale, begin)) {
+  if (ScaleFinite(sums.rows.size() * columns, scale, begin)) {
     return OkStatus();
   }
   size_t place = 0;
@@ -240,7 +242,9 @@ EmbeddingStatistics EmbeddingStore::statistics() const {
   EmbeddingStatistics found;
   found.ids = ids_;
   found.unique_rows = unique_rows_;
+  found.lookups = lookups_;
   found.rows_looked_up = rows_looked_up_;
+  found.bytes_answered = bytes_answered_;
   found.rows_updated = rows_updated_;
   found.updates = updates_;
   for (const EmbeddingRows& rows : rows_) {
