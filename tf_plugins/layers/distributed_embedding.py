@@ -97,9 +97,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         for path, config in self._configs.items():
             table = config.table
             look_ups[table.name] += int(np.prod([size or 1 for size in input_shapes[path]]))
-            features.append(
-                Feature(path, numbers[table.name], table.embedding_dim, table.combiner)
-            )
+            features.append(Feature(path, numbers[table.name], table.embedding_dim, table.combiner))
         tables = [
             Table(
                 table.name,

@@ -78,6 +78,7 @@ class EmbeddingTables:
         plan: which rank has what.
         features: what is looked up.
         optimizers: by table, a Keras optimizer; set its learning rate to change the table's.
+        label: the same on all ranks, and no other tables'.
     """
 
     def __init__(self, plan: Plan, features: Sequence[Feature], optimizers: Sequence[Any]) -> None:
@@ -105,7 +106,7 @@ class EmbeddingTables:
             tables=described,
             shards=[dataclasses.asdict(shard) for shard in plan.shards],
         )["store"]
-        self._label = f"embeddings {sessions.draw_number()}"
+        self.label = f"embeddings {sessions.draw_number()}"
         weakref.finalize(self, call, "close_embeddings", store=self._store)
 
     def initialise(self, initializers: Sequence[Any]) -> None:
@@ -138,6 +139,12 @@ class EmbeddingTables:
             store=self._store,
         )
         return Asked(routing, value_splits, self._send(requests, splits, "ids").ticket)
+
+    def ask_nothing(self) -> Asked:
+        """Takes part in the others' `ask`, without ids: they wait for all ranks'."""
+        none = tf.zeros([0], tf.int64)
+        splits = tf.zeros([self.plan.ranks], tf.int64)
+        return Asked(none, splits, self._send(none, splits, "ids").ticket)
 
     def answer(self, asked: Asked, permits: int = 0) -> Answered:
         """Looks up what all ranks have asked this one for, and sends it; waits for the ids only.
@@ -223,11 +230,23 @@ class EmbeddingTables:
             permits=permits,
         )
 
+    def permits(self, reset: bool = False) -> dict[str, Any]:
+        """Returns what look-ups with permits have seen since the last reset.
+
+        look_ups: how many there were; most_stale: updates of batches before its own that one has
+        missed at most; versions: of the last ones, how many updates each has seen.
+
+        Args:
+            reset: forget it, and have all permits there again.
+        """
+        found: dict[str, Any] = call("embedding_permits", store=self._store, reset=reset)
+        return found
+
     def _send(self, values: Any, splits: Any, what: str) -> Alltoall:
-        return alltoall_async(values, splits, name=f"{self._label}: {what}")
+        return alltoall_async(values, splits, name=f"{self.label}: {what}")
 
     def _receive(self, ticket: Any, dtype: tf.DType, what: str) -> tuple[Any, Any]:
-        label = f"{self._label}: {what}"
+        label = f"{self.label}: {what}"
         return Alltoall(ticket, dtype, tf.TensorShape([]), opened(), label).wait()
 
     def write(self, table: int, first_row: int, values: Any) -> None:
@@ -250,7 +269,7 @@ class EmbeddingTables:
         about = self.plan.tables[table]
         mine = [self._read(number, shard) for number, shard in self._mine(table)]
         flat = tf.concat([tf.zeros([0]), *(tf.reshape(one, [-1]) for one in mine)], 0)
-        of_all = allgather(flat, name=f"{self._label}: table").numpy()  # in the order of ranks
+        of_all = allgather(flat, name=f"{self.label}: table").numpy()  # in the order of ranks
         values = np.zeros((about.rows, about.columns), "float32")
         for shard in sorted(self._shards(table), key=lambda shard: shard.rank):
             part, of_all = np.split(of_all, [shard.rows * shard.columns])
