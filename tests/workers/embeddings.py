@@ -296,6 +296,42 @@ def ids_that_no_table_has_are_refused() -> None:
 
 
 @case
+def a_rank_may_have_an_empty_batch() -> None:
+    """It waits for the others, and they for it; the updates are the others' alone."""
+    layer = built()
+    inputs, _ = as_inputs(drawn(hvd.rank(), 0))
+    if hvd.rank() == hvd.size() - 1:
+        sparse = tf.sparse.slice(inputs["tags"], [0, 0], [0, 4])
+        inputs = {name: sparse if name == "tags" else one[:0] for name, one in inputs.items()}
+    with tf.GradientTape() as tape:
+        outputs = layer(inputs)
+        loss = tf.add_n([tf.reduce_sum(one) for one in outputs.values()])
+    tape.gradient(loss, layer.trainable_variables)
+    assert all(np.all(np.isfinite(table)) for table in layer.get_embedding_tables().values())
+    assert layer.tables.statistics()["updates"] == 1
+
+
+@case
+def gradients_that_are_no_numbers_are_refused() -> None:
+    """By the rank that has the row, which names it; nothing of that update is applied there."""
+    layer = built("table")
+    before = {name: one.numpy() for name, one in layer.get_embedding_tables().items()}
+    inputs, _ = as_inputs(drawn(hvd.rank(), 0))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(inputs)["user"]) * float("nan")
+    plan = layer.tables.plan
+    owner = next(one.rank for one in plan.shards if plan.tables[one.table].name == "sgd")
+    if hvd.rank() == owner:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'sgd' is not finite"):
+            tape.gradient(loss, layer.trainable_variables)
+    else:
+        tape.gradient(loss, layer.trainable_variables)
+    hvd.barrier()
+    for name, table in layer.get_embedding_tables().items():
+        np.testing.assert_array_equal(table, before[name])
+
+
+@case
 def options_that_rows_cannot_have_are_refused() -> None:
     for optimizer, what in (
         (keras.optimizers.SGD(momentum=0.9), "momentum=0.9"),

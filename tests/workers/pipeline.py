@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import keras
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from harness import case
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import trepak
 import trepak.keras as hvd
@@ -22,16 +25,21 @@ BATCH, STEPS = 8, 9
 ROWS = {"a": 60, "b": 7}
 
 
-def model_with_embeddings() -> keras.Model:
-    keras.utils.set_random_seed(4)
-    configs, inputs = {}, {}
+def feature_configs() -> dict[str, Any]:
+    configs = {}
     for name, optimizer in (
         ("a", keras.optimizers.Adam(0.05)),
         ("b", keras.optimizers.Adagrad(0.2)),
     ):
         table = keras_rs.layers.TableConfig(name, ROWS[name], 4, optimizer=optimizer)
         configs[name] = keras_rs.layers.FeatureConfig(name, table, (None, 2), (None, 4))
-        inputs[name] = keras.Input([2], dtype="int64", name=name)
+    return configs
+
+
+def model_with_embeddings() -> keras.Model:
+    keras.utils.set_random_seed(4)
+    configs = feature_configs()
+    inputs = {name: keras.Input([2], dtype="int64", name=name) for name in configs}
     outputs = DistributedEmbedding(configs)(inputs)
     hidden = keras.layers.Concatenate()([outputs["a"], outputs["b"]])
     hidden = keras.layers.Dense(6, activation="tanh")(hidden)
@@ -250,6 +258,71 @@ def replay(model: keras.Model, dense: Any, tables: dict[str, Any], logs: Any) ->
 def gathered(of_step: Any, owner: int) -> tuple[Any, Any]:
     parts = [requests[owner] for _, requests, _ in of_step]
     return tf.concat(parts, 0), tf.constant([len(part) for part in parts], tf.int64)
+
+
+@tf.custom_gradient
+def slow(value: Any, forward: Any, backward: Any) -> Any:
+    """Takes so many ms forward, and backward: what a rank's batch says."""
+
+    def sleeping(value: Any, milliseconds: Any) -> Any:
+        def sleep(value: Any, milliseconds: Any) -> Any:
+            time.sleep(float(tf.reduce_max(milliseconds)) / 1000)
+            return value
+
+        return tf.ensure_shape(
+            tf.numpy_function(sleep, [value, milliseconds], value.dtype), value.shape
+        )
+
+    def gradient(upstream: Any) -> Any:
+        return sleeping(upstream, backward), tf.zeros_like(forward), tf.zeros_like(backward)
+
+    return sleeping(value, forward), gradient
+
+
+@keras.saving.register_keras_serializable("tests")
+class Slow(keras.layers.Layer):
+    """A layer between the embeddings and the rest, as slow as its inputs say."""
+
+    def call(self, value: Any, forward: Any, backward: Any) -> Any:
+        return slow(value, forward, backward)
+
+
+@case
+def no_look_up_is_staler_whatever_the_times() -> int:
+    """Hypothesis draws how long each rank computes forward and backward in each step."""
+    configs = feature_configs()
+    inputs = {name: keras.Input([2], dtype="int64", name=name) for name in configs}
+    times = {name: keras.Input([1], name=name) for name in ("forward", "backward")}
+    outputs = DistributedEmbedding(configs)(inputs)
+    hidden = keras.layers.Concatenate()([outputs["a"], outputs["b"]])
+    hidden = Slow()(hidden, times["forward"], times["backward"])
+    model = keras.Model({**inputs, **times}, keras.layers.Dense(1)(hidden))
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    trepak.pipeline(model)
+    ids, labels = samples(hvd.rank())
+    milliseconds = st.lists(st.integers(0, 8), min_size=STEPS, max_size=STEPS)
+    of_ranks = st.lists(st.tuples(milliseconds, milliseconds), min_size=hvd.size(), max_size=3)
+    examples = []
+
+    # Without randomness of their own, all ranks draw the same examples.
+    @settings(max_examples=12, derandomize=True, database=None, deadline=None)
+    @given(of_ranks)
+    def trains(drawn: Any) -> None:
+        forward, backward = drawn[hvd.rank()]
+        data = {
+            **ids,
+            "forward": np.repeat(np.array(forward, "float32"), BATCH)[:, None],
+            "backward": np.repeat(np.array(backward, "float32"), BATCH)[:, None],
+        }
+        model.fit(data, labels, batch_size=BATCH, shuffle=False, verbose=0)
+        permits = layer_of(model).tables.permits()
+        assert all(seen >= step - 2 for step, seen in enumerate(permits["versions"])), permits
+        assert permits["look_ups"] == STEPS
+        examples.append(permits["most_stale"])
+
+    trains()
+    assert len(examples) >= 12
+    return max(examples)
 
 
 @case
