@@ -84,6 +84,9 @@ class EmbeddingStore {
   }
   EmbeddingStatistics statistics() const;
 
+  // How many updates reads see at least.
+  uint64_t updates() const { return updates_; }
+
  private:
   // A shard's summed gradients, in the memory that all shards share.
   struct Sums {
