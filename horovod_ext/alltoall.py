@@ -20,13 +20,25 @@ _session: int | None = None
 
 
 class Alltoall:
-    """An alltoall under way: `wait` returns what this rank has got of all others."""
+    """An alltoall under way: `wait` returns what this rank has got of all others.
+
+    Attributes:
+        ticket: a tensor, with which another tf.function can wait: it makes this anew of it.
+    """
 
     def __init__(
         self, ticket: Any, dtype: tf.DType, row_shape: tf.TensorShape, session: int, label: str
     ) -> None:
-        """Is made by `alltoall_async`."""
-        self._ticket = ticket
+        """Is made by `alltoall_async`, or of its ticket.
+
+        Args:
+            ticket: what the request has returned.
+            dtype: of the values.
+            row_shape: of a row.
+            session: that of the request, see `opened`.
+            label: the name.
+        """
+        self.ticket = ticket
         self._about = {"T": dtype, "row_shape": row_shape, "session": session, "label": label}
 
     def wait(self) -> tuple[Any, Any]:
@@ -41,7 +53,7 @@ class Alltoall:
             HorovodInternalError: a rank has died or left, or has sent nothing for
                 TREPAK_DEADLINE_SECONDS.
         """
-        received: tuple[Any, Any] = load().trepak_alltoall_wait(self._ticket, **self._about)
+        received: tuple[Any, Any] = load().trepak_alltoall_wait(self.ticket, **self._about)
         return received
 
 
@@ -74,7 +86,7 @@ def alltoall_async(tensor: Any, splits: Any = None, name: str | None = None) -> 
         raise TypeError(
             f"alltoall_async can't send {values.dtype.name}, only {wanted}: cast the tensor."
         )
-    session, label = _opened(), name or "alltoall"
+    session, label = opened(), name or "alltoall"
     by_rank = _even_splits(values) if splits is None else tf.cast(splits, tf.int64)
     ticket = _request(values, by_rank, session, label)
     return Alltoall(ticket, values.dtype, values.shape[1:], session, label)
@@ -107,7 +119,7 @@ def statistics() -> dict[str, Any]:
     return {} if _session is None else sessions.statistics("alltoall", _session)
 
 
-def _opened() -> int:
+def opened() -> int:
     """Returns the session of this job; opens it where there is none, which is a collective call."""
     global _session
     if _session is None or not sessions.is_open(_session):

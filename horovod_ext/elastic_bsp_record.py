@@ -96,8 +96,8 @@ def record_of(recorded: Any, barriers: bool = True) -> Record:
     """Returns a training's record, from when the first step of all begins to the last one's end.
 
     While a rank waits, or its steps are not timed, it is taken to be as fast as on average, but for
-    what others' steps took longer then. Steps that more than half of the ranks begin together are
-    the first ones after barriers.
+    what others' steps took longer then; no step is taken to be longer than the record. Steps that
+    more than half of the ranks begin together are the first ones after barriers.
 
     Args:
         recorded: what `recorded_steps` returned on rank 0: float64, [steps, 4].
@@ -121,10 +121,12 @@ def record_of(recorded: Any, barriers: bool = True) -> Record:
         )
     ]
     timed = [_timed(rank, ranks, last - first) for rank in ranks]
+    # What a rank is taken to be while others stand still could be longer than all of the record.
+    length = min(over[-1] for _, over in timed)
     # After the record's end those of who has fewer come again.
     most = max(len(over) for _, over in timed)
     return Record(
-        np.stack([np.resize(time, most) for time, _ in timed]),
+        np.stack([np.resize(np.minimum(time, length), most) for time, _ in timed]),
         np.stack(
             [np.resize(over, most) + np.arange(most) // len(over) * over[-1] for _, over in timed]
         ),

@@ -129,15 +129,36 @@ absl::Status Statistics(const Arguments& given, Json* result) {
   const EmbeddingStatistics found = store->statistics();
   *result = {{"ids", found.ids},
              {"unique_rows", found.unique_rows},
+             {"lookups", found.lookups},
              {"rows_looked_up", found.rows_looked_up},
+             {"bytes_answered", found.bytes_answered},
              {"rows_updated", found.rows_updated},
              {"updates", found.updates},
              {"bytes", found.bytes}};
   return absl::OkStatus();
 }
 
-[[maybe_unused]] const bool kRegistered = RegisterCalls(
-    {{"open_embeddings", Open}, {"close_embeddings", Close}, {"embedding_statistics", Statistics}});
+// Which versions look-ups with permits have seen since the last reset.
+absl::Status Permits(const Arguments& given, Json* result) {
+  const auto number = given.Get<int64_t>("store");
+  const auto store = EmbeddingStores::Global().Find(number);
+  if (store == nullptr) {
+    return EmbeddingStores::NotOpen(number);
+  }
+  const EmbeddingPermits permits = store->permits();
+  *result = {{"look_ups", permits.taken()},
+             {"most_stale", permits.most_stale()},
+             {"versions", permits.log()}};
+  if (given.Get<bool>("reset")) {
+    store->ResetPermits();
+  }
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterCalls({{"open_embeddings", Open},
+                                                         {"close_embeddings", Close},
+                                                         {"embedding_permits", Permits},
+                                                         {"embedding_statistics", Statistics}});
 
 }  // namespace
 }  // namespace trepak

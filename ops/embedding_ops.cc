@@ -62,9 +62,14 @@ REGISTER_OP("TrepakEmbeddingLookup")
     .Output("values: float")
     .Output("value_splits: int64")
     .Attr("store: int")
+    .Attr("permits: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(Vectors<false>)
-    .Doc("Answers the requests of all ranks to this one with the weights of rows.");
+    .Doc(R"doc(
+Answers the requests of all ranks to this one with the weights of rows.
+
+permits: how many look-ups may be ahead of their updates, this one included; 0: nobody counts.
+)doc");
 
 REGISTER_OP("TrepakEmbeddingUpdate")
     .Input("requests: int64")
@@ -74,6 +79,7 @@ REGISTER_OP("TrepakEmbeddingUpdate")
     .Input("step: int64")
     .Input("scale: float")
     .Attr("store: int")
+    .Attr("permits: int >= 0 = 0")
     .SetIsStateful()
     .SetShapeFn(NoOutputs)
     .Doc(R"doc(
@@ -83,6 +89,7 @@ gradients: of all that was answered, in its order.
 learning_rates: by table.
 step: the number of this update, from 1 on.
 scale: by which sums are multiplied.
+permits: those of the look-up.
 )doc");
 
 void OutputVector(tensorflow::OpKernelContext* context, int output,
@@ -137,7 +144,10 @@ class EmbeddingRouteOp : public EmbeddingStoreOp {
 
 class EmbeddingLookupOp : public EmbeddingStoreOp {
  public:
-  using EmbeddingStoreOp::EmbeddingStoreOp;
+  explicit EmbeddingLookupOp(tensorflow::OpKernelConstruction* context)
+      : EmbeddingStoreOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("permits", &permits_));
+  }
 
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<EmbeddingStore> store = FindOrFail(context);
@@ -151,14 +161,22 @@ class EmbeddingLookupOp : public EmbeddingStoreOp {
     Tensor* values = nullptr;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {static_cast<int64_t>(requests.values())}, &values));
-    store->LookUp(requests, values->flat<float>().data());
+    const Status status =
+        store->LookUp(requests, values->flat<float>().data(), static_cast<uint64_t>(permits_));
+    OP_REQUIRES_OK(context, ToEmbeddingError(status));
     OutputVector(context, 1, requests.value_splits());
   }
+
+ private:
+  int64_t permits_ = 0;
 };
 
 class EmbeddingUpdateOp : public EmbeddingStoreOp {
  public:
-  using EmbeddingStoreOp::EmbeddingStoreOp;
+  explicit EmbeddingUpdateOp(tensorflow::OpKernelConstruction* context)
+      : EmbeddingStoreOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("permits", &permits_));
+  }
 
   void Compute(tensorflow::OpKernelContext* context) override {
     const std::shared_ptr<EmbeddingStore> store = FindOrFail(context);
@@ -174,9 +192,13 @@ class EmbeddingUpdateOp : public EmbeddingStoreOp {
     step.learning_rates = NumbersOf<float>(context->input(3));
     step.number = context->input(4).scalar<int64_t>()();
     step.scale = context->input(5).scalar<float>()();
+    step.gives_permit = permits_ != 0;
     OP_REQUIRES_OK(context, ToEmbeddingError(store->Update(
                                 requests, NumbersOf<float>(context->input(2)), step)));
   }
+
+ private:
+  int64_t permits_ = 0;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakEmbeddingRoute").Device(tensorflow::DEVICE_CPU),

@@ -138,16 +138,12 @@ def test_other_threads_go_on_while_a_function_blocks() -> None:
     worker = threading.Thread(
         target=call, args=(BARRIER,), kwargs={"end_times": ends, "algorithm": "naive"}
     )
-    longest = 0.0
+    turns = 0
     worker.start()
-    begin = time.monotonic()
     while worker.is_alive():
-        before = time.monotonic()
         time.sleep(0.001)
-        longest = max(longest, time.monotonic() - before)
-    took = time.monotonic() - begin
-    assert took > 0.2, "the search is too short to show anything"
-    assert longest < took / 2
+        turns += 1
+    assert turns > 20, "this thread has hardly had a turn, or the search is too short to show it"
 
 
 @pytest.mark.parametrize("key", [-1, 2**32, 1.5, 1.0, True, 2**64, "1"])

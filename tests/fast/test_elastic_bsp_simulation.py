@@ -149,6 +149,14 @@ def test_a_short_record_goes_on_until_its_last_step_ends() -> None:
     assert found.length == 4.5 and found.until[0, 0] == 0.5
 
 
+def test_no_step_is_taken_to_be_longer_than_the_record() -> None:
+    """Rank 0 stands still for 2 s of 2.9; rank 1 waits then, and its only step took 0.9 s."""
+    rows = [[0, 0.1 * step, 0.1, 0.0] for step in range(1, 10)]
+    found = record_of([*rows, [1, 0.9, 0.9, 0.0], [0, 2.9, 2.0, 0.0]], barriers=False)
+    np.testing.assert_allclose(found.intervals[1, :2], [0.9, 2.9])
+    assert simulate(found, StepOptions("asp"), 50).steps.sum() == 50
+
+
 def record(times: ArrayLike, until: ArrayLike) -> Record:
     return Record(np.asarray(times), np.asarray(until))
 

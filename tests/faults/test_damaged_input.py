@@ -217,4 +217,4 @@ def test_who_answers_a_byte_at_a_time_is_hung_up_on(capfd: Any, monkeypatch: Any
         began = time.monotonic()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         check_one_line(*command(capfd, "top", "--once", "--address", address), 1)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30  # and not for ever

@@ -155,7 +155,10 @@ def test_findings_are_shown_everywhere(
     finally:
         del os.environ["PORT"]
     assert outcomes[0]["stragglers"] == [2]
-    assert outcomes[0]["ranks"][2]["delayed_seconds"] == pytest.approx(49 * 0.06, rel=0.3)
+    # A machine that stands still makes others wait longer, but no longer than they say themselves.
+    others = [one["waited_seconds"] for one in outcomes[0]["ranks"] if one["rank"] != 2]
+    delayed = outcomes[0]["ranks"][2]["delayed_seconds"]
+    assert 0.7 * 49 * 0.06 < delayed <= np.mean(others) + 1e-6, outcomes[0]
     assert "rank 2 on w2 made the others wait" in done.stdout
     for name in ("local", "port"):
         shown = (tmp_path / f"top.{name}").read_text()

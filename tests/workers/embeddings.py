@@ -254,10 +254,14 @@ def fitted(keras_rs_like: bool, dataset: Any) -> list[Any]:
             placement="default_device" if keras_rs_like else "auto",
         )
         configs[name] = keras_rs.layers.FeatureConfig(name, table, shape, (None, 4))
-    layer = (keras_rs.layers.DistributedEmbedding if keras_rs_like else DistributedEmbedding)(configs)
+    layer = (keras_rs.layers.DistributedEmbedding if keras_rs_like else DistributedEmbedding)(
+        configs
+    )
     inputs = {"a": keras.Input([2], dtype="int64"), "b": keras.Input([], dtype="int64")}
     embedded = layer(inputs)
-    hidden = keras.layers.Dense(5, "tanh")(keras.layers.Concatenate()([embedded["a"], embedded["b"]]))
+    hidden = keras.layers.Dense(5, "tanh")(
+        keras.layers.Concatenate()([embedded["a"], embedded["b"]])
+    )
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
     optimizer = keras.optimizers.SGD(0.5)
     if not keras_rs_like:
@@ -271,8 +275,13 @@ def fitted(keras_rs_like: bool, dataset: Any) -> list[Any]:
     model.fit(dataset.batch(batch), epochs=2, shuffle=False, verbose=0)
     predicted = model.predict(dataset.take(BATCH).batch(BATCH), verbose=0)
     assert np.isfinite(predicted).all()
-    dense = [v.numpy() for layer in model.layers for v in layer.trainable_variables if v.shape != (1,)]
-    return [*dense[-4:], *(table.numpy() for _, table in sorted(layer.get_embedding_tables().items()))]
+    dense = [
+        v.numpy() for layer in model.layers for v in layer.trainable_variables if v.shape != (1,)
+    ]
+    return [
+        *dense[-4:],
+        *(table.numpy() for _, table in sorted(layer.get_embedding_tables().items())),
+    ]
 
 
 @case

@@ -54,6 +54,17 @@ def fit_in_global_epochs(
     return exchange.gather(len(steps), "steps"), history.history["val_loss"]
 
 
+def check_steps_of_all_ranks(steps: list[int], slack: int = 6) -> None:
+    """Checks that `fit_in_global_epochs` had epochs of all ranks' steps, where nobody waits.
+
+    While a rank stands still, and rounds with it, the others step on: no number of steps is too
+    high. But with epochs of its own each rank would take all steps of three.
+    """
+    of_all = 3 * 400 // 8
+    assert sum(steps) >= of_all - slack * hvd.size(), steps
+    assert min(steps) < of_all, steps
+
+
 @case
 def epochs_are_of_all_ranks_together() -> Any:
     keras.utils.set_random_seed(3)
@@ -79,7 +90,7 @@ def epochs_are_of_all_ranks_together() -> Any:
     assert len(rounds) == 3
     assert all(theirs == rounds for theirs in exchange.gather(rounds, "rounds")), rounds
     assert losses[-1] < losses[0], losses
-    assert abs(sum(steps) - 3 * 400 / 8) <= 6 * hvd.size(), steps
+    check_steps_of_all_ranks(steps)
     return steps
 
 
@@ -121,6 +132,21 @@ def a_warm_up_does_not_part_replicas() -> None:
 
 @case
 def later_epochs_have_steps_of_their_own() -> Any:
+    """Tried up to three times: a rank that stands still for a second has taken the fewer steps."""
+    for _ in range(3):
+        by_rank = _steps_where_another_rank_is_fast_in_each_epoch()
+        assert sum(map(sum, by_rank)) >= 3 * 480 / 8 - 6 * hvd.size(), by_rank
+        if all(
+            by_rank[epoch % 2][epoch] > 2 * by_rank[1 - epoch % 2][epoch]
+            and abs(sum(steps[epoch] for steps in by_rank) - 480 / 8) <= 6 * hvd.size()
+            for epoch in range(3)
+        ):
+            return by_rank
+    raise AssertionError(by_rank)
+
+
+def _steps_where_another_rank_is_fast_in_each_epoch() -> list[list[int]]:
+    """Returns by rank, the same on all of them, the numbers of its steps in three epochs."""
     keras.utils.set_random_seed(3)
     model = dense_model()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), sync=trepak.RNA(seed=4))
@@ -147,12 +173,7 @@ def later_epochs_have_steps_of_their_own() -> Any:
         ],
         verbose=0,
     )
-    by_rank = exchange.gather(steps, "steps")
-    for number in range(3):
-        fast, slow = by_rank[number % 2], by_rank[1 - number % 2]
-        assert fast[number] > 2 * slow[number], by_rank
-        assert abs(sum(one[number] for one in by_rank) - 480 / 8) <= 6 * hvd.size(), by_rank
-    return by_rank
+    return exchange.gather(steps, "steps")
 
 
 @case

@@ -14,6 +14,7 @@ from trepak.horovod_ext import basics
 from trepak.tf_plugins.layers import row_optimizers
 from trepak.tf_plugins.layers.embedding_inputs import feature_input
 from trepak.tf_plugins.layers.embedding_plan import Table, make_plan
+from trepak.tf_plugins.layers.embedding_schedule import Exact, Schedule
 from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables, Feature
 
 _COMBINERS = ("mean", "sum", "sqrtn")
@@ -56,6 +57,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         self._sharding = dict(sharding) if isinstance(sharding, Mapping) else sharding
         self._configs: dict[str, Any] = {}
         self.tables: EmbeddingTables | None = None
+        self.schedule: Schedule = Exact()
         super().__init__(feature_configs, **kwargs)
 
     def _has_sparsecore(self) -> bool:
@@ -95,9 +97,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         for path, config in self._configs.items():
             table = config.table
             look_ups[table.name] += int(np.prod([size or 1 for size in input_shapes[path]]))
-            features.append(
-                Feature(path, numbers[table.name], table.embedding_dim, table.combiner)
-            )
+            features.append(Feature(path, numbers[table.name], table.embedding_dim, table.combiner))
         tables = [
             Table(
                 table.name,
@@ -122,7 +122,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
             for path in self._configs
         ]
         assert self.tables is not None
-        combined = self.tables.look_up(given, self._anchor.value)
+        combined = self.schedule.look_up(self.tables, given, self._anchor.value)
         outputs = {}
         for (path, config), one, values in zip(self._configs.items(), given, combined, strict=True):
             columns = config.table.embedding_dim

@@ -1,10 +1,9 @@
 """Embedding tables over all ranks: this rank's rows, and the exchanges of a step.
 
 A step's look-up is three things (thesis, section 2.3.1): ids go to the ranks that have their rows
-(`TrepakEmbeddingRoute`, an alltoall), rows come back (`TrepakEmbeddingLookup`, an alltoall), and
-each sample combines its own (`TrepakEmbeddingCombine`). In the gradient the rows' gradients go to
-their owners (`TrepakEmbeddingSpread`, an alltoall), whose update is fused into it
-(`TrepakEmbeddingUpdate`). All tables share each exchange.
+(`ask`, an alltoall), rows come back (`answer`, an alltoall), and each sample combines its own
+(`combine`). In the gradient the rows' gradients go to their owners (an alltoall), who `update` the
+rows. All tables share each exchange, and each look-up and each update is one op for all of them.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import dataclasses
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, sessions
-from trepak.horovod_ext.alltoall import alltoall_async
+from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
 from trepak.horovod_ext.collectives import allgather
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
@@ -46,12 +45,40 @@ class Feature:
     combiner: str
 
 
+class Asked(NamedTuple):
+    """A batch whose ids are on their way: where its rows belong, their splits, a ticket."""
+
+    routing: Any
+    value_splits: Any
+    ids: Any
+
+
+class Answered(NamedTuple):
+    """A batch whose rows are on their way, and what the other ranks wanted of this one."""
+
+    routing: Any
+    value_splits: Any
+    wanted: Any
+    splits: Any
+    rows: Any
+
+
+class Returned(NamedTuple):
+    """A batch whose gradients are on their way to the rows' owners."""
+
+    wanted: Any
+    splits: Any
+    gradients: Any
+
+
 class EmbeddingTables:
     """The tables of one layer, of which this rank has its shards. Making one is a collective call.
 
     Attributes:
         plan: which rank has what.
+        features: what is looked up.
         optimizers: by table, a Keras optimizer; set its learning rate to change the table's.
+        label: the same on all ranks, and no other tables'.
     """
 
     def __init__(self, plan: Plan, features: Sequence[Feature], optimizers: Sequence[Any]) -> None:
@@ -62,7 +89,7 @@ class EmbeddingTables:
             features: what is looked up.
             optimizers: by table, what `row_optimizer` has returned.
         """
-        self.plan, self.optimizers, self._features = plan, list(optimizers), list(features)
+        self.plan, self.optimizers, self.features = plan, list(optimizers), list(features)
         described = [
             {
                 "name": table.name,
@@ -79,7 +106,7 @@ class EmbeddingTables:
             tables=described,
             shards=[dataclasses.asdict(shard) for shard in plan.shards],
         )["store"]
-        self._label = f"embeddings {sessions.draw_number()}"
+        self.label = f"embeddings {sessions.draw_number()}"
         weakref.finalize(self, call, "close_embeddings", store=self._store)
 
     def initialise(self, initializers: Sequence[Any]) -> None:
@@ -95,55 +122,81 @@ class EmbeddingTables:
             ):
                 self.write(number, first, values)
 
-    def look_up(self, inputs: Sequence[FeatureInput], anchor: Any) -> list[Any]:
-        """Returns the combined rows of each feature: float32, [samples, columns].
-
-        Their gradient trains the tables: sums over the ranks' batches, divided by the number of
-        ranks, as the mean over all ranks' losses wants it.
+    def ask(self, inputs: Sequence[FeatureInput]) -> Asked:
+        """Sends the ids of a batch to the ranks that have their rows; waits for nobody.
 
         Args:
             inputs: by feature.
-            anchor: a tensor that the tape watches; without one TensorFlow would ask for no
-                gradient, and the tables would not be trained.
 
         Raises:
             tf.errors.InvalidArgumentError: an id is negative or beyond its table.
-            HorovodInternalError: a rank has died or left.
         """
-        ops, features = load(), self._features
+        requests, splits, value_splits, routing = load().trepak_embedding_route(
+            [one.ids for one in inputs],
+            [one.splits for one in inputs],
+            features=[feature.path for feature in self.features],
+            tables=[feature.table for feature in self.features],
+            store=self._store,
+        )
+        return Asked(routing, value_splits, self._send(requests, splits, "ids").ticket)
+
+    def ask_nothing(self) -> Asked:
+        """Takes part in the others' `ask`, without ids: they wait for all ranks'."""
+        none = tf.zeros([0], tf.int64)
+        splits = tf.zeros([self.plan.ranks], tf.int64)
+        return Asked(none, splits, self._send(none, splits, "ids").ticket)
+
+    def answer(self, asked: Asked, permits: int = 0) -> Answered:
+        """Looks up what all ranks have asked this one for, and sends it; waits for the ids only.
+
+        Args:
+            asked: what `ask` has returned.
+            permits: look-ups that may be ahead of their updates, this one included; 0: any number.
+        """
+        wanted, splits = self._receive(asked.ids, tf.int64, "ids")
+        rows, row_splits = load().trepak_embedding_lookup(
+            wanted, splits, store=self._store, permits=permits
+        )
+        sent = self._send(rows, row_splits, "rows").ticket
+        return Answered(asked.routing, asked.value_splits, wanted, splits, sent)
+
+    def combine(
+        self, answered: Answered, inputs: Sequence[FeatureInput], anchor: Any, end: Any
+    ) -> list[Any]:
+        """Returns the combined rows of each feature: float32, [samples, columns].
+
+        Args:
+            answered: what `answer` has returned.
+            inputs: by feature, as `ask` got them.
+            anchor: a tensor that the tape watches; without one TensorFlow would ask for no
+                gradient, and the tables would not be trained.
+            end: called in the gradient with what `update` takes.
+        """
         weights = [
             tf.zeros([0]) if one.weights is None else tf.stop_gradient(one.weights)
             for one in inputs
         ]
         reductions = {
-            "combiners": [feature.combiner for feature in features],
+            "combiners": [feature.combiner for feature in self.features],
             "reduces": [one.reduces for one in inputs],
         }
-        requests, request_splits, _, routing = ops.trepak_embedding_route(
-            [one.ids for one in inputs],
-            [one.splits for one in inputs],
-            features=[feature.path for feature in features],
-            tables=[feature.table for feature in features],
-            store=self._store,
-        )
-        asked, asked_splits = self._exchange(requests, request_splits, "ids")
+        values, _ = self._receive(answered.rows, tf.float32, "rows")
+        routing, splits = answered.routing, answered.value_splits
 
         @tf.custom_gradient
         def combined(anchor: Any) -> Any:
-            rows, row_splits = ops.trepak_embedding_lookup(asked, asked_splits, store=self._store)
-            values, value_splits = self._exchange(rows, row_splits, "rows")
-            outputs = ops.trepak_embedding_combine(
+            outputs = load().trepak_embedding_combine(
                 routing,
                 values,
                 weights,
-                dims=[feature.columns for feature in features],
+                dims=[feature.columns for feature in self.features],
                 **reductions,
             )
 
             def gradient(*grads: Any) -> Any:
-                spread = ops.trepak_embedding_spread(routing, grads, weights, **reductions)
-                arrived, _ = self._exchange(spread, value_splits, "gradients")
-                self._update(asked, asked_splits, arrived)
+                spread = load().trepak_embedding_spread(routing, grads, weights, **reductions)
+                sent = self._send(spread, splits, "gradients").ticket
+                end(Returned(answered.wanted, answered.splits, sent))
                 return tf.zeros_like(anchor)
 
             return outputs, gradient
@@ -151,21 +204,50 @@ class EmbeddingTables:
         found: list[Any] = combined(anchor)
         return found
 
-    def _exchange(self, values: Any, splits: Any, what: str) -> tuple[Any, Any]:
-        return alltoall_async(values, splits, name=f"{self._label}: {what}").wait()
+    def update(self, returned: Returned, permits: int = 0) -> None:
+        """Waits for the gradients of all ranks, and updates the rows that they are of.
 
-    def _update(self, asked: Any, asked_splits: Any, gradients: Any) -> None:
+        A row's gradient is the sum over the ranks' batches, divided by the number of ranks, as the
+        mean over all ranks' losses wants it.
+
+        Args:
+            returned: what `combine` has passed to `end`.
+            permits: as `answer` got it.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a gradient is not finite.
+        """
+        gradients, _ = self._receive(returned.gradients, tf.float32, "gradients")
         row_optimizers.count_update(self.optimizers)
-        steps = [tf.cast(one.iterations.value, tf.int64) for one in self.optimizers]
         load().trepak_embedding_update(
-            asked,
-            asked_splits,
+            returned.wanted,
+            returned.splits,
             gradients,
             row_optimizers.rates(self.optimizers),
-            steps[0],
+            tf.cast(self.optimizers[0].iterations.value, tf.int64),
             tf.constant(1 / self.plan.ranks, tf.float32),
             store=self._store,
+            permits=permits,
         )
+
+    def permits(self, reset: bool = False) -> dict[str, Any]:
+        """Returns what look-ups with permits have seen since the last reset.
+
+        look_ups: how many there were; most_stale: updates of batches before its own that one has
+        missed at most; versions: of the last ones, how many updates each has seen.
+
+        Args:
+            reset: forget it, and have all permits there again.
+        """
+        found: dict[str, Any] = call("embedding_permits", store=self._store, reset=reset)
+        return found
+
+    def _send(self, values: Any, splits: Any, what: str) -> Alltoall:
+        return alltoall_async(values, splits, name=f"{self.label}: {what}")
+
+    def _receive(self, ticket: Any, dtype: tf.DType, what: str) -> tuple[Any, Any]:
+        label = f"{self.label}: {what}"
+        return Alltoall(ticket, dtype, tf.TensorShape([]), opened(), label).wait()
 
     def write(self, table: int, first_row: int, values: Any) -> None:
         """Sets rows of a table as far as this rank has them.
@@ -187,7 +269,7 @@ class EmbeddingTables:
         about = self.plan.tables[table]
         mine = [self._read(number, shard) for number, shard in self._mine(table)]
         flat = tf.concat([tf.zeros([0]), *(tf.reshape(one, [-1]) for one in mine)], 0)
-        of_all = allgather(flat, name=f"{self._label}: table").numpy()  # in the order of ranks
+        of_all = allgather(flat, name=f"{self.label}: table").numpy()  # in the order of ranks
         values = np.zeros((about.rows, about.columns), "float32")
         for shard in sorted(self._shards(table), key=lambda shard: shard.rank):
             part, of_all = np.split(of_all, [shard.rows * shard.columns])

@@ -15,7 +15,7 @@ from typing import Any
 Wrap = Callable[[Any, Callable[..., Any]], Callable[..., Any]]  # of a model, and what it stands for
 
 # The outermost first: ranks agree on a batch before anything is done with it.
-ORDER = ("lockstep", "overlap")
+ORDER = ("lockstep", "overlap", "pipeline")
 _ATTACHED = "_trepak_attached"
 
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from trepak.tf_plugins.model.keras_hooks import added
-from trepak.tf_plugins.model.model_hooks import ModelHook, Wrap, attach, attached
+from trepak.tf_plugins.model.flushing import after, flushing_methods
+from trepak.tf_plugins.model.model_hooks import ModelHook, attach, attached
 from trepak.tf_plugins.optimizer.distributed_optimizer import DistributedMixin
 
 _NAME = "overlap"
-# What shows the weights, or works with them, from outside a training step.
-_SHOWS_WEIGHTS = (
-    "make_test_function",  # evaluate, test_on_batch
-    "make_predict_function",  # predict, predict_on_batch
-    "get_weights",
-    "set_weights",
-    "save_own_variables",  # save, save_weights
-    "load_own_variables",
-    "export",
-)
 
 
 def overlap(model: Any) -> Any:
@@ -53,9 +41,7 @@ def overlap(model: Any) -> Any:
             "it out."
         )
     if not attached(model, _NAME):
-        methods: dict[str, Wrap] = dict.fromkeys(_SHOWS_WEIGHTS, _flushing_before)
-        methods |= {"train_step": _opening, "train_on_batch": _flushing_after}
-        methods |= {"fit": _flushing_epochs}
+        methods = {**flushing_methods(_flush, _resume), "train_step": _opening}
         attach(model, ModelHook(_NAME, methods, _flushing_blocks, retraces=True))
     return model
 
@@ -93,45 +79,10 @@ def _tensors(data: Any) -> list[Any]:
     return [one for one in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(one)]
 
 
-def _flushing_before(model: Any, plain: Any) -> Any:
-    def method(*args: Any, **kwargs: Any) -> Any:
-        _flush(model)
-        return plain(*args, **kwargs)
-
-    return method
-
-
-def _flushing_after(model: Any, plain: Any) -> Any:
-    def method(*args: Any, **kwargs: Any) -> Any:
-        result = plain(*args, **kwargs)
-        _flush(model)
-        return result
-
-    return method
-
-
 def _flushing_blocks(model: Any, plain: Any) -> Any:
-    return _flushing_after(model, plain) if model.steps_per_execution > 1 else plain
+    return after(_flush)(model, plain) if model.steps_per_execution > 1 else plain
 
 
-def _flushing_epochs(model: Any, fit: Any) -> Any:
-    def method(*args: Any, **kwargs: Any) -> Any:
-        bound = inspect.signature(fit).bind(*args, **kwargs)
-        with added(bound.arguments, _flush_callback(model), model, first=True):
-            return fit(*bound.args, **bound.kwargs)
-
-    return method
-
-
-def _flush_callback(model: Any) -> Any:
-    """Returns a callback that comes before all others at the end of an epoch."""
-
-    def resume(logs: Any) -> None:
-        if _is_distributed(model):
-            model.optimizer._trepak.step.resume()
-
-    return keras.callbacks.LambdaCallback(
-        on_train_begin=resume,
-        on_epoch_end=lambda epoch, logs: _flush(model),
-        on_train_end=lambda logs: _flush(model),
-    )
+def _resume(model: Any) -> None:
+    if _is_distributed(model):
+        model.optimizer._trepak.step.resume()

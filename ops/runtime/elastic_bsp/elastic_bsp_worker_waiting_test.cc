@@ -42,33 +42,53 @@ TEST(ElasticBspWorkerWaitingTest, RanksThatOthersWaitForTooLongAreNamed) {
   }
 }
 
-TEST(ElasticBspWorkerWaitingTest, ASuperstepMayTakeLongerThanTheDeadline) {
+// Whether ranks have gone through a superstep that takes longer than the deadline.
+testing::AssertionResult GoesThroughALongSuperstep() {
   Job job(2, RulesOf(Model::kElasticBsp), milliseconds(800));
   float value = 0;
-  const auto both = [&] {
+  for (int step = 0; step < 2; ++step) {  // the second is measured: about 10 of rank 0's for one
     std::this_thread::sleep_for(milliseconds(20));
     std::future<Outcome> fast = job.Step(0, value);
     std::this_thread::sleep_for(milliseconds(180));
     std::future<Outcome> slow = job.Step(1, value);
-    ASSERT_TRUE(IsReady(fast) && IsReady(slow));
-  };
-  both();
-  both();  // is measured: rank 0 may take about 10 steps while rank 1 takes one
+    if (!IsReady(fast) || !IsReady(slow)) {
+      return testing::AssertionFailure() << "the first steps have not ended";
+    }
+  }
   std::future<Outcome> waiting = job.Step(1, value);
   const auto begin = std::chrono::steady_clock::now();
-  uint64_t steps = 0;
+  int steps = 0;
   while (!IsReady(waiting, milliseconds(600))) {  // now rank 0 is slow
     ++steps;
     std::future<Outcome> step = job.Step(0, value);
-    ASSERT_TRUE(IsReady(step));
-    const Outcome outcome = step.get();
-    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    if (!IsReady(step)) {
+      return testing::AssertionFailure() << "a step of rank 0 has not ended";
+    }
+    const Status status = step.get().status;
+    if (!status.ok()) {
+      return testing::AssertionFailure() << "rank 0: " << status;
+    }
   }
   const Status status = waiting.get().status;
-  EXPECT_TRUE(status.ok()) << status;
-  EXPECT_GE(steps, 5u);
-  EXPECT_GT(std::chrono::steady_clock::now() - begin, milliseconds(800 + 2000))
-      << "longer than any rank waits for one that it hears nothing of";
+  if (!status.ok()) {
+    return testing::AssertionFailure() << "rank 1: " << status;
+  }
+  // Longer than any rank waits for one that it hears nothing of.
+  const bool is_long = std::chrono::steady_clock::now() - begin > milliseconds(800 + 2000);
+  if (steps < 5 || !is_long) {
+    return testing::AssertionFailure() << "the superstep was over after " << steps << " steps";
+  }
+  return testing::AssertionSuccess();
+}
+
+TEST(ElasticBspWorkerWaitingTest, ASuperstepMayTakeLongerThanTheDeadline) {
+  // A machine that stands still for a moment spoils what is measured, or makes a step of rank 0
+  // take longer than the deadline.
+  testing::AssertionResult goes_through = GoesThroughALongSuperstep();
+  for (int again = 0; again < 2 && !goes_through; ++again) {
+    goes_through = GoesThroughALongSuperstep();
+  }
+  EXPECT_TRUE(goes_through);
 }
 
 TEST(ElasticBspWorkerWaitingTest, WhatComesAfterAFailureIsNotGoneOnFrom) {
@@ -92,7 +112,7 @@ TEST(ElasticBspWorkerWaitingTest, RanksThatNeverDrainAreNamed) {
 
 TEST(ElasticBspWorkerWaitingTest, OthersGoOnWithoutARankThatDoesNotAnswer) {
   ElasticBspScheduler::Rules rules = RulesOf(Model::kElasticBsp, 1);
-  rules.patience_seconds = 0.3;
+  rules.patience_seconds = 3;
   rules.patience_factor = 1;
   Job job(2, rules);
   float value = 0;
@@ -120,7 +140,7 @@ TEST(ElasticBspWorkerWaitingTest, OthersGoOnWithoutARankThatDoesNotAnswer) {
 
 TEST(ElasticBspWorkerWaitingTest, AtABarrierOthersGoOnWithoutWhoDoesNotFetch) {
   ElasticBspScheduler::Rules rules = RulesOf(Model::kElasticBsp, 1);
-  rules.patience_seconds = 0.3;
+  rules.patience_seconds = 3;
   rules.patience_factor = 1;
   Job job(3, rules);
   float value = 0;

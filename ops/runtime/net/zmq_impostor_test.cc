@@ -97,7 +97,7 @@ TEST_P(ImpostorTest, GetsNoMemoryOfASender) {
   Start(0, &sink, &sender);
   ForgetPeak();
   const int64_t before = Resident("VmRSS");
-  const Status status = sender->Open({1, 0, 0, impostor.address()}, milliseconds(2000));
+  const Status status = sender->Open({1, 0, 0, impostor.address()}, milliseconds(6000));
   const int64_t peak = Resident("VmHWM") - before;
   std::printf("%d connections, %.1f MiB said, %.1f MiB held at most: %s\n", impostor.connections(),
               impostor.said() / 1048576.0, peak / 1048576.0, std::string(status.message()).c_str());

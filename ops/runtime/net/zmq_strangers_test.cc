@@ -54,7 +54,7 @@ class StrangersTest : public ListeningTest {
       EXPECT_LT(peak, most_bytes);
       EXPECT_LT(kept, most_bytes);
     }
-    EXPECT_LT(taken, milliseconds(5000));
+    EXPECT_LT(taken, kPatience);
     EXPECT_EQ(receiver_.messages, 1);
     EXPECT_EQ(receiver_.failures, 0);
   }

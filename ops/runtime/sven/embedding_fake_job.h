@@ -139,7 +139,7 @@ class FakeJob {
       const EmbeddingRequests requests = Parsed(rank);
       answers.buffers.emplace_back(requests.values());
       answers.splits.push_back(requests.value_splits());
-      store(rank).LookUp(requests, answers.buffers.back().data());
+      EXPECT_EQ(store(rank).LookUp(requests, answers.buffers.back().data()), OkStatus());
     }
     answers = AllToAll(answers);
     std::vector<Tensors> outputs(plan_->ranks());

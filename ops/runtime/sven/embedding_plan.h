@@ -3,6 +3,7 @@
 #ifndef TREPAK_OPS_RUNTIME_SVEN_EMBEDDING_PLAN_H_
 #define TREPAK_OPS_RUNTIME_SVEN_EMBEDDING_PLAN_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,15 +52,16 @@ struct EmbeddingGrid {
       *place = row / stride;
       remainder = row - *place * stride;
     }
-    size_t block = begins[static_cast<size_t>(remainder)];
-    while (*place >= blocks[block].end) {
-      ++block;
-    }
-    return block;
+    const size_t* const begin = &begins[static_cast<size_t>(remainder)];
+    const Block* const first = blocks.data() + begin[0];
+    return static_cast<size_t>(
+        std::upper_bound(first, blocks.data() + begin[1], *place,
+                         [](int64_t mine, const Block& block) { return mine < block.end; }) -
+        blocks.data());
   }
 
   int64_t stride = 1;
-  std::vector<size_t> begins;   // by remainder: its first block
+  std::vector<size_t> begins;   // by remainder: its first block; then how many there are
   std::vector<Block> blocks;    // those of a remainder stand together, in the order of rows
   std::vector<int64_t> pieces;  // where the pieces of columns begin, and the end of the last one
 };

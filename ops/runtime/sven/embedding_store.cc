@@ -29,7 +29,7 @@ void AddGradient(size_t count, const float* __restrict__ gradient, float* __rest
 }
 
 // Returns whether all are finite then: whether the difference of each to itself is zero.
-bool Scale(size_t count, float scale, float* values) {
+bool ScaleFinite(size_t count, float scale, float* values) {
   int wrong = 0;
   for (size_t i = 0; i < count; ++i) {
     const float value = values[i] * scale;
@@ -67,8 +67,12 @@ Status EmbeddingStore::Make(std::shared_ptr<const EmbeddingPlan> plan, size_t ra
   return OkStatus();
 }
 
-void EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values) {
+Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, uint64_t permits) {
   std::shared_lock<std::shared_mutex> lock(mutex_);
+  if (permits != 0) {
+    std::lock_guard<std::mutex> counting(counting_);
+    TREPAK_RETURN_IF_ERROR(permits_.Take(permits));
+  }
   for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
     for (size_t mine = 0; mine < rows_.size(); ++mine) {
       const EmbeddingRequests::Part& part = requests.part(sender, mine);
@@ -76,7 +80,10 @@ void EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values) {
                values + part.values);
     }
   }
+  ++lookups_;
   rows_looked_up_ += requests.rows();
+  bytes_answered_ += requests.values() * sizeof(float);
+  return OkStatus();
 }
 
 Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gradients,
@@ -111,6 +118,10 @@ Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gra
     begin += sums_[mine].rows.size() * static_cast<size_t>(shard(mine).columns);
   }
   std::unique_lock<std::shared_mutex> lock(mutex_);
+  if (step.gives_permit) {
+    std::lock_guard<std::mutex> counting(counting_);
+    TREPAK_RETURN_IF_ERROR(permits_.GiveBack());
+  }
   for (size_t mine = 0; mine < rows_.size(); ++mine) {
     ApplySums(mine, updates[mine]);
   }
@@ -163,7 +174,7 @@ Status EmbeddingStore::ScaleSums(size_t mine, float scale) {
   const auto columns = static_cast<size_t>(shard(mine).columns);
   const Sums& sums = sums_[mine];
   float* const begin = summed_.get() + sums.begin;
-  if (Scale(sums.rows.size() * columns, scale, begin)) {
+  if (ScaleFinite(sums.rows.size() * columns, scale, begin)) {
     return OkStatus();
   }
   size_t place = 0;
@@ -231,13 +242,25 @@ EmbeddingStatistics EmbeddingStore::statistics() const {
   EmbeddingStatistics found;
   found.ids = ids_;
   found.unique_rows = unique_rows_;
+  found.lookups = lookups_;
   found.rows_looked_up = rows_looked_up_;
+  found.bytes_answered = bytes_answered_;
   found.rows_updated = rows_updated_;
   found.updates = updates_;
   for (const EmbeddingRows& rows : rows_) {
     found.bytes += rows.bytes();
   }
   return found;
+}
+
+EmbeddingPermits EmbeddingStore::permits() const {
+  std::lock_guard<std::mutex> counting(counting_);
+  return permits_;
+}
+
+void EmbeddingStore::ResetPermits() {
+  std::lock_guard<std::mutex> counting(counting_);
+  permits_.Reset();
 }
 
 }  // namespace trepak

@@ -13,6 +13,7 @@
 
 #include "ops/runtime/net/status.h"
 #include "ops/runtime/sven/embedding_index.h"
+#include "ops/runtime/sven/embedding_permits.h"
 #include "ops/runtime/sven/embedding_plan.h"
 #include "ops/runtime/sven/embedding_requests.h"
 #include "ops/runtime/sven/embedding_routing.h"
@@ -22,9 +23,11 @@ namespace trepak {
 
 // What a store has done since it was made.
 struct EmbeddingStatistics {
-  uint64_t ids = 0;             // that this rank has routed
-  uint64_t unique_rows = 0;     // of tables, that these were of
-  uint64_t rows_looked_up = 0;  // for all ranks
+  uint64_t ids = 0;          // that this rank has routed
+  uint64_t unique_rows = 0;  // of tables, that these were of
+  uint64_t lookups = 0;      // of all ranks' requests
+  uint64_t rows_looked_up = 0;
+  uint64_t bytes_answered = 0;
   uint64_t rows_updated = 0;
   uint64_t updates = 0;
   uint64_t bytes = 0;  // of memory for rows, touched or not
@@ -49,13 +52,15 @@ class EmbeddingStore {
   }
 
   // Writes the weights of the rows that are requested, requests.values() numbers, of all tables in
-  // one pass.
-  void LookUp(const EmbeddingRequests& requests, float* values);
+  // one pass. With `permits` the look-up takes one of so many, see EmbeddingPermits, and fails if
+  // there is none; 0: nobody counts.
+  Status LookUp(const EmbeddingRequests& requests, float* values, uint64_t permits = 0);
 
   struct Step {
     Span<float> learning_rates;  // by table
     int64_t number = 1;          // of this update, from 1 on
     float scale = 1;             // that sums of gradients are multiplied by
+    bool gives_permit = false;   // its look-up has taken one
   };
 
   // Applies each table's optimizer to each row that is requested, once. Gradients of one row are
@@ -87,6 +92,10 @@ class EmbeddingStore {
   // How many updates reads see at least.
   uint64_t updates() const { return updates_; }
 
+  // A copy; and has all permits there again.
+  EmbeddingPermits permits() const;
+  void ResetPermits();
+
  private:
   // A shard's summed gradients, in the memory that all shards share.
   struct Sums {
@@ -114,6 +123,9 @@ class EmbeddingStore {
   mutable std::shared_mutex mutex_;
   std::vector<EmbeddingRows> rows_;  // by shard of this rank; the numbers are guarded by mutex_
 
+  mutable std::mutex counting_;  // Taken after mutex_.
+  EmbeddingPermits permits_;     // Guarded by counting_.
+
   // What sums are made in. It is kept: memory that is new to a process costs more than the sums.
   std::mutex updating_;              // Taken before mutex_.
   EmbeddingIndex index_;             // Guarded by updating_, as what follows.
@@ -123,7 +135,9 @@ class EmbeddingStore {
 
   std::atomic<uint64_t> ids_{0};
   std::atomic<uint64_t> unique_rows_{0};
+  std::atomic<uint64_t> lookups_{0};
   std::atomic<uint64_t> rows_looked_up_{0};
+  std::atomic<uint64_t> bytes_answered_{0};
   std::atomic<uint64_t> rows_updated_{0};
   std::atomic<uint64_t> updates_{0};
 };

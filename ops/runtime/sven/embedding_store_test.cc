@@ -73,9 +73,11 @@ TEST_F(EmbeddingStoreTest, LooksUpWhatEachRankAsksFor) {
   ASSERT_EQ(Parse({1, 2, 4, 3, 0, 2, 0, 2, 2}, {5, 4}), OkStatus());
   EXPECT_THAT(requests_.value_splits(), ElementsAre(4, 4));
   std::vector<float> values(requests_.values());
-  store_->LookUp(requests_, values.data());
+  EXPECT_TRUE(store_->LookUp(requests_, values.data()).ok());
   EXPECT_THAT(values, ElementsAre(40, 41, 8, 5, 20, 21, 20, 21));
+  EXPECT_EQ(store_->statistics().lookups, 1U);
   EXPECT_EQ(store_->statistics().rows_looked_up, 5U);
+  EXPECT_EQ(store_->statistics().bytes_answered, 8 * sizeof(float));
 }
 
 TEST_F(EmbeddingStoreTest, SlotsAreInitialisedAndKeptWithTheirRow) {
@@ -170,7 +172,7 @@ TEST_F(EmbeddingStoreTest, GarbageIsRefusedOrHarmless) {
     }
     ++accepted;
     std::vector<float> values(requests_.values());
-    store_->LookUp(requests_, values.data());
+    EXPECT_TRUE(store_->LookUp(requests_, values.data()).ok());
     ASSERT_EQ(Update(values), OkStatus());
   }
   EXPECT_GT(accepted, 100U);
@@ -185,7 +187,7 @@ TEST_F(EmbeddingStoreTest, LookUpsSeeWholeUpdates) {
     readers.emplace_back([&] {
       std::vector<float> values(4);
       while (!done) {
-        store_->LookUp(requests_, values.data());
+        EXPECT_TRUE(store_->LookUp(requests_, values.data()).ok());
         EXPECT_THAT(values, Each(values[0]));
       }
     });
