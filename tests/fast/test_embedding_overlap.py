@@ -14,7 +14,13 @@ VALUES = np.arange(37 * 9).reshape(37, 9)
 
 parts = st.builds(
     lambda first, stride, rows, column, columns: Shard(
-        0, 0, first, stride, min(rows, len(range(first, 37, stride))), column, min(columns, 9 - column)
+        0,
+        0,
+        first,
+        stride,
+        min(rows, len(range(first, 37, stride))),
+        column,
+        min(columns, 9 - column),
     ),
     st.integers(0, 36),
     st.integers(1, 12),

@@ -132,7 +132,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         return outputs
 
     def _sparsecore_get_embedding_tables(self) -> dict[str, Any]:
-        """Returns whole tables, by name; a collective call."""
+        """Returns whole tables, by name; no collective call."""
         assert self.tables is not None
         tables = self.tables.plan.tables
         return {table.name: self.tables.whole(number) for number, table in enumerate(tables)}

@@ -16,7 +16,7 @@ constexpr MessageKind kRows = KindOf("embeddings", 3);     // what was read
 constexpr MessageKind kWritten = KindOf("embeddings", 4);  // it is
 constexpr MessageKind kRefused = KindOf("embeddings", 5);  // why, as text
 constexpr MessageKind kBehind = KindOf("embeddings", 6);   // wait: updates so far, as uint64_t
-// The sender will ask for nothing more.
+// The sender will ask for nothing more; it may still be asked.
 constexpr MessageKind kDone = KindOf("embeddings", 7);
 
 struct Request {

@@ -34,7 +34,9 @@ EmbeddingPeer::EmbeddingPeer(const Options& options, const std::shared_ptr<Embed
       store_(store),
       plan_(store->plan()),
       answers_(store),
-      readers_(options.size) {}
+      readers_(options.size) {
+  readers_[options.rank].is_done = true;
+}
 
 void EmbeddingPeer::Read(const EmbeddingBlock& block, Callback callback) {
   Ask(embeddings::kRead, block, Payload(), std::move(callback));
@@ -106,8 +108,10 @@ Status EmbeddingPeer::Handle(Message message) {
     case embeddings::kBehind:
       return TakeBehind(message);
     case embeddings::kDone: {
+      std::shared_ptr<EmbeddingStore> unneeded;  // goes without the lock
       std::lock_guard<std::mutex> lock(mutex_);
       readers_[header.sender].is_done = true;
+      unneeded = TakeUnneeded();
       changed_.notify_all();
       return OkStatus();
     }
@@ -206,9 +210,11 @@ Status EmbeddingPeer::TooLate(const Asked& asked) const {
 
 void EmbeddingPeer::Failed(const Status& status) {
   std::map<uint64_t, Asked> asked;
+  std::shared_ptr<EmbeddingStore> unneeded;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     asked.swap(asked_);
+    unneeded = TakeUnneeded();
     changed_.notify_all();
   }
   for (auto& [number, one] : asked) {
@@ -216,17 +222,45 @@ void EmbeddingPeer::Failed(const Status& status) {
   }
 }
 
+void EmbeddingPeer::Retire(std::shared_ptr<EmbeddingStore> store) {
+  SayDone();
+  std::lock_guard<std::mutex> lock(mutex_);
+  retired_ = std::move(store);
+  store = TakeUnneeded();  // goes without the lock
+}
+
 void EmbeddingPeer::Leave() {
   if (is_connected() && error().ok()) {
-    Message done;
-    done.header.kind = embeddings::kDone;
-    Broadcast(done);
+    SayDone();
     std::unique_lock<std::mutex> lock(mutex_);
     while (error().ok() && IsBeingRead()) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
     }
   }
   Endpoint::Leave();
+}
+
+void EmbeddingPeer::SayDone() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (has_said_done_ || !is_connected()) {
+      return;
+    }
+    has_said_done_ = true;
+  }
+  Message done;
+  done.header.kind = embeddings::kDone;
+  Broadcast(done);
+}
+
+std::shared_ptr<EmbeddingStore> EmbeddingPeer::TakeUnneeded() {
+  const bool all_are_done = std::all_of(readers_.begin(), readers_.end(),
+                                        [](const Reader& reader) { return reader.is_done; });
+  std::shared_ptr<EmbeddingStore> unneeded;
+  if (all_are_done || !is_connected() || !error().ok()) {
+    unneeded.swap(retired_);
+  }
+  return unneeded;
 }
 
 bool EmbeddingPeer::IsBeingRead() const {

@@ -27,8 +27,8 @@ namespace trepak {
 // until its rank has applied as many updates as the rank that asked.
 //
 // Thread safety: every method may be called from any thread; callbacks run in the transport's
-// thread or in the caller's, without a lock, and must not block. Does not own the store: when that
-// is closed, requests are refused.
+// thread or in the caller's, without a lock, and must not block. Does not own the store, unless it
+// is handed over to Retire; without one, requests are refused.
 class EmbeddingPeer : public Endpoint {
  public:
   static constexpr const char* kSystem = "embeddings";
@@ -47,6 +47,10 @@ class EmbeddingPeer : public Endpoint {
 
   // Sets rows of another rank's shard; done when that rank has them.
   void Write(const EmbeddingBlock& block, const Payload& rows, Callback callback);
+
+  // Keeps the store, which this rank needs no more, for as long as others may read it: until they
+  // have all said that they don't need theirs either.
+  void Retire(std::shared_ptr<EmbeddingStore> store);
 
   // Stays first for as long as others go on asking for this rank's rows.
   void Leave() override;
@@ -80,7 +84,10 @@ class EmbeddingPeer : public Endpoint {
   Status SendAll(EmbeddingAnswers::Answers answers);
   uint32_t OwnerOf(const EmbeddingBlock& block) const;
   Status TooLate(const Asked& asked) const;
-  bool IsBeingRead() const;  // Requires mutex_.
+  void SayDone();
+  // These require mutex_.
+  bool IsBeingRead() const;
+  std::shared_ptr<EmbeddingStore> TakeUnneeded();
 
   const std::weak_ptr<EmbeddingStore> store_;
   const std::shared_ptr<const EmbeddingPlan> plan_;
@@ -92,6 +99,8 @@ class EmbeddingPeer : public Endpoint {
   std::map<uint64_t, Asked> asked_;  // by number
   uint64_t next_ = 0;
   std::vector<Reader> readers_;  // by rank
+  bool has_said_done_ = false;
+  std::shared_ptr<EmbeddingStore> retired_;
 };
 
 }  // namespace trepak

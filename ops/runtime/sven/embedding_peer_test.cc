@@ -168,23 +168,6 @@ TEST(EmbeddingPeerTest, WhatIsWrongWithARequestIsToldToItsRankAlone) {
   EXPECT_EQ(Job::Wait(job.Read(0, {1, 0, 1, false})).status, OkStatus());
 }
 
-TEST(EmbeddingPeerTest, BlocksThatAreTooLargeAreRefused) {
-  const EmbeddingTable table{"large", 1 << 20, 4, {}};
-  std::vector<EmbeddingShard> shards;
-  AddGrid(1, 0, table, 1, 1, &shards);
-  std::shared_ptr<EmbeddingStore> store;
-  ASSERT_TRUE(EmbeddingStore::Make(MakePlan(1, {table}, shards), 0, &store).ok());
-  EmbeddingAnswers owner(store);
-  embeddings::Request request;
-  for (const int64_t count : {1 << 18, (1 << 18) + 1}) {
-    request.count = count;
-    EmbeddingAnswers::Answers answers;
-    ASSERT_EQ(owner.Take(MessageOf(embeddings::kRead, request), &answers), OkStatus());
-    ASSERT_EQ(answers.size(), 1U);
-    EXPECT_EQ(answers[0].message.header.kind == embeddings::kRefused, count > 1 << 18);
-  }
-}
-
 TEST(EmbeddingPeerTest, AStoreThatIsGoneIsSaid) {
   Job job;
   job.Update(0);
@@ -196,6 +179,32 @@ TEST(EmbeddingPeerTest, AStoreThatIsGoneIsSaid) {
   EXPECT_THAT(Text(Job::Wait(job.Read(1, {0, 0, 1, false})).status), HasSubstr("gone on rank 1"));
   job.Update(2);
   EXPECT_EQ(Job::Wait(job.Read(0, {2, 0, 1, false})).status, OkStatus()) << "the others answer";
+}
+
+TEST(EmbeddingPeerTest, ARetiredStoreIsReadUntilAllHaveRetired) {
+  Job job;
+  std::vector<std::weak_ptr<EmbeddingStore>> stores(job.stores.begin(), job.stores.end());
+  job.peers[1]->Retire(std::move(job.stores[1]));
+  EXPECT_EQ(Job::Wait(job.Read(0, {1, 0, 1, false})).status, OkStatus());
+  job.peers[2]->Retire(std::move(job.stores[2]));
+  EXPECT_EQ(Job::Wait(job.Read(0, {2, 0, 1, false})).status, OkStatus());
+  job.peers[0]->Retire(std::move(job.stores[0]));
+  const auto until = std::chrono::steady_clock::now() + kDeadline;
+  for (const auto& store : stores) {
+    while (!store.expired()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "it is kept";
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+}
+
+TEST(EmbeddingPeerTest, ARetiredStoreGoesWhenTheJobFails) {
+  Job job;
+  const std::weak_ptr<EmbeddingStore> store = job.stores[1];
+  job.peers[1]->Retire(std::move(job.stores[1]));
+  EXPECT_FALSE(store.expired());
+  job.peers[1]->Cancel(CancelledError("the session ends"));
+  EXPECT_TRUE(store.expired());
 }
 
 TEST(EmbeddingPeerTest, ARankThatDoesNotAnswerIsNamed) {
@@ -255,16 +264,6 @@ TEST(EmbeddingPeerTest, ARankThatLeavesStaysUntilItsReadersHaveDone) {
   job.peers[1]->Shutdown();
   EXPECT_THAT(Text(Job::Wait(job.Read(2, {1, 0, 1, false})).status),
               HasSubstr("rank 1 has ended its training"));
-}
-
-TEST(EmbeddingPeerTest, AMessageOfAnotherKindIsAnError) {
-  EmbeddingAnswers answers(nullptr);
-  EmbeddingAnswers::Answers found;
-  Message empty;
-  empty.header.kind = embeddings::kRead;
-  empty.header.sender = 2;
-  EXPECT_THAT(Text(answers.Take(empty, &found)),
-              HasSubstr("rank 2 asked for embeddings in 0 bytes"));
 }
 
 // All ranks read and write each other's rows while all of them train.
