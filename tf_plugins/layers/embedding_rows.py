@@ -70,7 +70,7 @@ class EmbeddingRows:
     def whole(self, table: int, with_slots: bool = False) -> Any:
         """Returns all rows of a table; see `read`."""
         about = self.plan.tables[table]
-        of_whole = embedding_overlap.whole(table, about)
+        of_whole = self.whole_shard(table)
         values = np.empty(
             (about.rows, 1 + about.slots if with_slots else 1, about.columns), "float32"
         )
@@ -101,6 +101,10 @@ class EmbeddingRows:
                 if first < len(rows):
                     block = rows[first : first + count]
                     self.write(number, shared.rows.start + first, block)
+
+    def whole_shard(self, table: int) -> Shard:
+        """Returns a table as the shard that has all of it."""
+        return embedding_overlap.whole(table, self.plan.tables[table])
 
     def shards(self, table: int) -> list[tuple[int, Shard]]:
         """Returns the numbers and shards of a table that have rows."""
