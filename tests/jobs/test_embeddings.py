@@ -1,25 +1,27 @@
-"""Embedding tables over ranks; the cases are in tests/workers."""
+"""Sven: the alltoall, tables over ranks, and the pipeline; see the workers of these names."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-from conftest import Shown, run_job, shows
-
-SAVING = ["embedding_saving", "embedding_files", "embedding_checkpoints"]
+from conftest import Shown, shows
 
 
-@shows({"mpi-2": SAVING, "gloo-3": SAVING})
-def test_saving(shown: Shown) -> None:
+@shows({"mpi-2": ["alltoall"], "gloo-3": ["alltoall"]})
+def test_alltoall(shown: Shown) -> None:
     shown.check()
 
 
-def test_two_ranks_load_what_three_have_saved_before_one_was_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "tables"
-    program = ["embedding_resumed.py", str(folder)]
-    saved = run_job([*program, "save"], tmp_path / "save", np=3, gloo=True, seconds=120)
-    assert saved.code != 0 and (tmp_path / "save" / "killed").exists(), saved.output[-4000:]
-    loaded = run_job([*program, "load"], tmp_path / "load", np=2, seconds=120)
-    assert loaded.code == 0, loaded.output[-4000:]
-    assert [rank["tables"] for rank in loaded.ranks] == [4, 4]
+@shows({"mpi-3": ["embeddings"], "gloo-2": ["embeddings"]})
+def test_embeddings(shown: Shown) -> None:
+    """Tables begin alike on two and on three ranks: their sums are these."""
+    shown.check()
+    sums = {
+        tuple(results["embeddings.they_begin_alike_on_any_number_of_ranks"]["value"])
+        for results in shown.job.ranks
+    }
+    assert len(sums) == 1
+    assert [round(value, 4) for value in sums.pop()] == [-0.5679, 0.851, -0.2031, -0.0114]
+
+
+@shows({"mpi-2": ["pipeline"], "gloo-3": ["pipeline"]})
+def test_pipeline(shown: Shown) -> None:
+    shown.check()

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from embedding_files import FOLDER, configs, fit, layer_of, model_of, meet
+from embedding_files import FOLDER, configs, fit, layer_of, meet, model_of
 from embedding_saving import SHARDINGS, check_equal, slots_of, step, tables_of
 from embeddings import built
 from harness import case

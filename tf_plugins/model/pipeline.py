@@ -29,7 +29,7 @@ from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
 _NAME = "pipeline"
 STAGES = (0, 1, 4)
 # The look-up of batch t sees at least the update of batch t - 3.
-_STALENESS = 3
+_PERMITS = 3
 _AHEAD = 2  # batches whose ids are under way while one is trained
 
 
@@ -82,20 +82,20 @@ class _Batch:
     Attributes:
         data: what `train_step` takes; None: this rank has no more.
         asked: by layer, of each of its calls, ids under way.
-        at_hand: an alltoall of whether each rank has such a batch; None: it is over, and all have.
+        at_hand: an alltoall of whether each rank has such a batch; when it is over: whether all do.
         answered: by layer and call, rows under way, as soon as they are.
     """
 
     data: Any
     asked: list[list[Asked]]
-    at_hand: Alltoall | None
+    at_hand: Alltoall | bool
     answered: list[list[Answered]] | None = None
 
     def is_everywhere(self) -> bool:
         """Tells whether all ranks have it; waits for what they say."""
-        if self.at_hand is not None and tf.reduce_all(self.at_hand.wait()[0] == 1):
-            self.at_hand = None
-        return self.at_hand is None
+        if isinstance(self.at_hand, Alltoall):
+            self.at_hand = bool(tf.reduce_all(self.at_hand.wait()[0] == 1))
+        return self.at_hand
 
 
 class _Pipeline:
@@ -125,11 +125,14 @@ class _Pipeline:
         if iterator is not self._iterator:
             self.restart()
             self._iterator = iterator
-        self._fill(iterator)
+        while len(self._window) < _AHEAD:
+            self._window.append(self._begin(iterator))
         batch = self._window.popleft()
         if not batch.is_everywhere():
             self.restart()
             raise StopIteration  # as Keras' own function does at the end of the data
+        # Not before: what one rank begins all must, and Keras calls a rank without data no more.
+        self._window.append(self._begin(iterator))
         following = self._window[0] if self._window and self._window[0].is_everywhere() else None
         if batch.answered is None and self._is_whole:
             batch.answered = self._answer(batch.asked)
@@ -143,16 +146,14 @@ class _Pipeline:
             following.answered = answered
         return logs
 
-    def _fill(self, iterator: Iterator[Any]) -> None:
-        while len(self._window) <= _AHEAD and all(one.data is not None for one in self._window):
-            data = next(iterator, None)
-            at_hand = alltoall_async(
-                tf.fill([basics.size()], tf.constant(int(data is not None))),
-                name=f"{self._label}: batches at hand",
-            )
-            # Who has no more sends no ids, since the others wait for them.
-            asked = self._nothing() if data is None else self._ask(data)
-            self._window.append(_Batch(data, asked, at_hand))
+    def _begin(self, iterator: Iterator[Any]) -> _Batch:
+        data = next(iterator, None)
+        at_hand = alltoall_async(
+            tf.fill([basics.size()], tf.constant(int(data is not None))),
+            name=f"{self._label}: batches at hand",
+        )
+        # Who has no more sends empty ids: the others wait for them.
+        return _Batch(data, self._nothing() if data is None else self._ask(data), at_hand)
 
     def flush(self) -> None:
         """Makes the updates that are left, as soon as all ranks' gradients are here."""
@@ -224,7 +225,7 @@ class _Pipeline:
 
 
 def _permits(layer: Any, calls: Sequence[Any]) -> int:
-    return _STALENESS * len(calls) if layer.trainable else 0
+    return _PERMITS * len(calls) if layer.trainable else 0
 
 
 def _left(layer: Any, schedule: Ahead, calls: Sequence[Any]) -> list[Returned]:
