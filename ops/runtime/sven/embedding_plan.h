@@ -83,6 +83,13 @@ class EmbeddingPlan {
   // The numbers of the shards that a rank has, in the plan's order.
   const std::vector<uint32_t>& shards_of(size_t rank) const { return shards_of_[rank]; }
 
+  // Numbers in a row of a shard: weights, `with_slots` what the optimizer keeps too.
+  size_t WidthOf(size_t shard, bool with_slots) const {
+    const EmbeddingShard& of = shards_[shard];
+    const size_t slots = with_slots ? SlotsOf(tables_[of.table].optimizer) : 0;
+    return static_cast<size_t>(of.columns) * (1 + slots);
+  }
+
   // For messages: the row of the table that is row `row` of a shard.
   int64_t RowOfTable(size_t shard, int64_t row) const {
     return shards_[shard].first_row + row * shards_[shard].row_stride;

@@ -208,7 +208,7 @@ Status EmbeddingStore::FindRows(size_t number, int64_t first_row, int64_t count,
 Status EmbeddingStore::Width(size_t number, bool with_slots, size_t* width) const {
   size_t mine = 0;
   TREPAK_RETURN_IF_ERROR(FindRows(number, 0, 0, &mine));
-  *width = with_slots ? rows_[mine].record() : static_cast<size_t>(shard(mine).columns);
+  *width = plan_->WidthOf(number, with_slots);
   return OkStatus();
 }
 

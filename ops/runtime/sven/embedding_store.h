@@ -89,6 +89,9 @@ class EmbeddingStore {
   }
   EmbeddingStatistics statistics() const;
 
+  // How many updates reads see at least.
+  uint64_t updates() const { return updates_; }
+
   // A copy; and has all permits there again.
   EmbeddingPermits permits() const;
   void ResetPermits();
