@@ -18,7 +18,7 @@ import tensorflow as tf
 import trepak.keras as hvd
 from trepak.layers import DistributedEmbedding
 
-COLUMNS, MEMORY = 64, 256 << 20
+COLUMNS, MEMORY, BATCH = 64, 256 << 20, 1 << 13
 
 
 def memory_of_process() -> int:
@@ -73,8 +73,8 @@ def main() -> None:
         layer.build((None,))
         rows = 2 * MEMORY // 4 // COLUMNS
         layer.tables.tiers.track("lfu")
-        for first in range(0, rows // 2, 1 << 16):
-            train(layer, np.arange(first, min(rows // 2, first + (1 << 16))))
+        for first in range(0, rows // 2, BATCH):
+            train(layer, np.arange(first, min(rows // 2, first + BATCH)))
         layer.tables.tiers.place()
         first, last = train(layer, [5, rows // 2 - 1]), train(layer, [rows // 2, rows - 1])
         assert first.max() < 0 < last.min(), (first, last)
