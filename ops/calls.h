@@ -65,6 +65,12 @@ class Arguments {
     }
   }
 
+  // The same of what may be left out.
+  template <typename Value>
+  Value GetOr(const std::string& name, Value otherwise) const {
+    return values_.contains(name) ? Get<Value>(name) : otherwise;
+  }
+
   // The same of a whole number, which must not be smaller.
   int64_t AtLeast(int64_t least, const std::string& name) const {
     const auto value = Get<int64_t>(name);

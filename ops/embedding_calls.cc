@@ -75,6 +75,9 @@ EmbeddingTable TableOf(const Json& given) {
   table.name = arguments.Get<std::string>("name");
   table.vocabulary = arguments.Get<int64_t>("vocabulary");
   table.dim = arguments.Get<int64_t>("dim");
+  table.hashed = arguments.GetOr("hashed", false);
+  table.min_count = arguments.GetOr<int64_t>("min_count", 0);
+  table.row_limit = arguments.GetOr<int64_t>("row_limit", 0);
   try {
     table.optimizer = OptimizerOf(arguments.Get<Json>("optimizer"));
   } catch (const std::exception& error) {
@@ -96,8 +99,9 @@ EmbeddingShard ShardOf(const Json& given) {
   return shard;
 }
 
-// rank, ranks, tables: [{name, vocabulary, dim, optimizer: {name, …}}], shards: [{table, rank,
-// first_row, row_stride, rows, first_column, columns}].
+// rank, ranks, tables: [{name, vocabulary, dim, optimizer: {name, …}, hashed, min_count,
+// row_limit}], shards: [{table, rank, first_row, row_stride, rows, first_column, columns}],
+// fast_bytes, folder. What a table has behind its optimizer, and the last two, may be left out.
 absl::Status Open(const Arguments& given, Json* result) {
   std::vector<EmbeddingTable> tables;
   for (const Json& table : given.Get<Json>("tables")) {
@@ -110,9 +114,11 @@ absl::Status Open(const Arguments& given, Json* result) {
   std::shared_ptr<const EmbeddingPlan> plan;
   TF_RETURN_IF_ERROR(ToEmbeddingError(EmbeddingPlan::Make(
       given.Get<size_t>("ranks"), std::move(tables), std::move(shards), &plan)));
+  const TierOptions tiers = {given.GetOr<std::string>("folder", ""),
+                             given.GetOr<uint64_t>("fast_bytes", 0)};
   std::shared_ptr<EmbeddingStore> store;
-  TF_RETURN_IF_ERROR(
-      ToEmbeddingError(EmbeddingStore::Make(std::move(plan), given.Get<size_t>("rank"), &store)));
+  TF_RETURN_IF_ERROR(ToEmbeddingError(
+      EmbeddingStore::Make(std::move(plan), given.Get<size_t>("rank"), tiers, &store)));
   *result = {{"store", EmbeddingStores::Global().Add(std::move(store))}};
   return absl::OkStatus();
 }
@@ -146,7 +152,14 @@ absl::Status Statistics(const Arguments& given, Json* result) {
              {"bytes_answered", found.bytes_answered},
              {"rows_updated", found.rows_updated},
              {"updates", found.updates},
-             {"bytes", found.bytes}};
+             {"bytes", found.bytes},
+             {"fast_bytes", found.fast_bytes},
+             {"disk_bytes", found.disk_bytes},
+             {"fast_rows", found.fast_rows},
+             {"moves", found.moves},
+             {"evictions", found.evictions},
+             {"rows_admitted", found.rows_admitted},
+             {"rows_dropped", found.rows_dropped}};
   return absl::OkStatus();
 }
 

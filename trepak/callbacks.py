@@ -1,6 +1,7 @@
 """trepak's Keras callbacks."""
 
 from trepak.tf_plugins.callbacks.broadcast_callback import BroadcastGlobalVariablesCallback
+from trepak.tf_plugins.callbacks.embedding_placement import EmbeddingPlacement
 from trepak.tf_plugins.callbacks.learning_rate_callbacks import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
@@ -12,6 +13,7 @@ from trepak.tf_plugins.transport.geryon_threshold_tuning import PriorityThreshol
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
+    "EmbeddingPlacement",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

@@ -92,14 +92,19 @@ def shard(
 class Job:
     """The stores of all ranks, and the ways between them."""
 
-    def __init__(self, tables: list[Table], plan: Any) -> None:
+    def __init__(self, tables: list[Table], plan: Any, **options: Any) -> None:
         self.ops = loader.load()
         self.tables = tables
         self.shards = plan(tables)
         described = [vars(table) for table in tables]
         self.stores = [
             loader.call(
-                "open_embeddings", rank=rank, ranks=RANKS, tables=described, shards=self.shards
+                "open_embeddings",
+                rank=rank,
+                ranks=RANKS,
+                tables=described,
+                shards=self.shards,
+                **options,
             )["store"]
             for rank in range(RANKS)
         ]

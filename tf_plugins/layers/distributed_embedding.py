@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
@@ -15,6 +16,7 @@ from trepak.tf_plugins.layers import keras_tables, row_optimizers
 from trepak.tf_plugins.layers.embedding_inputs import feature_input
 from trepak.tf_plugins.layers.embedding_plan import Table, make_plan
 from trepak.tf_plugins.layers.embedding_schedule import Exact, Schedule
+from trepak.tf_plugins.layers.embedding_storage import storage
 from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables, Feature
 
 _COMBINERS = ("mean", "sum", "sqrtn")
@@ -44,6 +46,11 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         *,
         sharding: str | Mapping[str, str] = "auto",
         tables_in_files: bool = True,
+        fast_bytes: int = 0,
+        folder: str | os.PathLike[str] | None = None,
+        hashed: bool | Collection[str] = False,
+        min_count: int | Mapping[str, int] = 0,
+        row_limit: int | Mapping[str, int] = 0,
         **kwargs: Any,
     ) -> None:
         """Makes the layer; `hvd.init()` must have been called before it is built.
@@ -54,11 +61,32 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
                 "auto"; see docs/sven.md.
             tables_in_files: whether Keras' files (`save`, `save_weights`) have the tables and what
                 their optimizers keep; without, `trepak.layers.save_tables` saves them.
+            fast_bytes: with a folder, how much memory a rank has for its rows, of all tables
+                together. `trepak.callbacks.EmbeddingPlacement` says which rows lie in it; until
+                then the first ones of each table do. On a machine with an accelerator too it is
+                host memory. Four bytes for each row come on top.
+            folder: where a rank's other rows lie, in files that never have a name and are gone when
+                the process ends; ranks may share it. None: all rows lie in memory. Disk is taken as
+                rows are touched; an initializer that is not zeros touches all of them.
+            hashed: the tables whose ids are any whole numbers, or whether all tables' are: the id i
+                is row splitmix64(i) % vocabulary_size, so that ids may share a row. Other tables
+                refuse ids that are not below their vocabulary_size.
+            min_count: for all tables or by name, in how many batches of ranks a row must have been
+                trained before it is admitted, which means: trained for itself. Before that a
+                default row is looked up and trained in its place, one for each rank's part of the
+                table. 0: all rows are admitted. Two bytes for each row come on top. With look-ups
+                ahead of updates the first gradients of a row may still be those of the default row.
+            row_limit: for all tables or by name, how many rows may be admitted at once; each rank
+                has the part of it that it has of the rows. When there are more, those with the
+                lowest scores (`EmbeddingPlacement`) are dropped, down to 7/8 of the limit: they are
+                what the default row is then, and must be seen `min_count` times again. 0: no limit.
             **kwargs: those of `keras_rs.layers.DistributedEmbedding`.
 
         Raises:
-            ValueError: tables have the same name, or an optimizer or combiner that rows can't have.
+            ValueError: tables have the same name, or an optimizer or combiner that rows can't have;
+                or other arguments are out of bounds, or for tables that there are not.
         """
+        self.storage = storage(fast_bytes, folder, hashed, min_count, row_limit)
         self._sharding = dict(sharding) if isinstance(sharding, Mapping) else sharding
         self._tables_in_files = tables_in_files
         self._configs: dict[str, Any] = {}
@@ -86,6 +114,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
                     f"the combiner of the table {table.name!r} must be one of "
                     f"{', '.join(_COMBINERS)}, got {table.combiner!r}."
                 )
+        self.storage.check(named)
         self._table_configs = list(named.values())
         self._optimizers = [
             row_optimizers.row_optimizer(table.name, table.optimizer)
@@ -120,7 +149,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         ]
         with tf.init_scope():
             plan = make_plan(tables, basics.size(), self._sharding)
-            self.tables = EmbeddingTables(plan, features, self._optimizers)
+            self.tables = EmbeddingTables(plan, features, self._optimizers, self.storage)
             self.tables.initialise([table.initializer for table in self._table_configs])
 
     def _sparsecore_call(
@@ -199,4 +228,5 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
             **super().get_config(),
             "sharding": self._sharding,
             "tables_in_files": self._tables_in_files,
+            **self.storage.config(),
         }

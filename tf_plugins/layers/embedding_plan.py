@@ -75,7 +75,7 @@ class Plan:
         return found
 
     def look_ups_by_rank(self) -> list[float]:
-        """Returns which share of the numbers that are looked up each rank has, if no id comes twice.
+        """Returns each rank's share of the numbers that are looked up, if no id comes twice.
 
         An id that comes twice in a batch travels once, so no table has more look-ups than rows.
         """

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -24,6 +25,8 @@ from trepak.tf_plugins.layers import initial_rows, row_optimizers
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
 from trepak.tf_plugins.layers.embedding_plan import Plan
 from trepak.tf_plugins.layers.embedding_rows import EmbeddingRows
+from trepak.tf_plugins.layers.embedding_storage import Storage
+from trepak.tf_plugins.layers.embedding_tiers import EmbeddingTiers
 
 
 @dataclass(frozen=True)
@@ -78,16 +81,25 @@ class EmbeddingTables:
         optimizers: by table, a Keras optimizer; set its learning rate to change the table's.
         rows: of all ranks, to be read and written.
         label: the same on all ranks, and no other tables'.
+        tiers: which of this rank's rows lie in fast memory.
     """
 
-    def __init__(self, plan: Plan, features: Sequence[Feature], optimizers: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        features: Sequence[Feature],
+        optimizers: Sequence[Any],
+        storage: Storage | None = None,
+    ) -> None:
         """Takes memory for this rank's rows.
 
         Args:
             plan: which rank has what.
             features: what is looked up.
             optimizers: by table, what `row_optimizer` has returned.
+            storage: what rows lie in; None: memory.
         """
+        self._storage = Storage() if storage is None else storage
         self.plan, self.optimizers, self.features = plan, list(optimizers), list(features)
         described = [
             {
@@ -95,6 +107,7 @@ class EmbeddingTables:
                 "vocabulary": table.rows,
                 "dim": table.columns,
                 "optimizer": row_optimizers.described(optimizer),
+                **self._storage.of_table(table.name),
             }
             for table, optimizer in zip(plan.tables, optimizers, strict=True)
         ]
@@ -104,6 +117,7 @@ class EmbeddingTables:
             ranks=plan.ranks,
             tables=described,
             shards=[dataclasses.asdict(shard) for shard in plan.shards],
+            **self._storage.of_store(),
         )["store"]
         try:
             session = sessions.open_session("embeddings", {"store": self._store})
@@ -116,6 +130,7 @@ class EmbeddingTables:
         finalizer.atexit = False  # others may still read, until sessions end
         self.rows = EmbeddingRows(plan, basics.rank(), self._store, session)
         self.label = f"embeddings {session}"
+        self.tiers = EmbeddingTiers(self._store)
 
     def initialise(self, initializers: Sequence[Any]) -> None:
         """Gives tables their first values; a collective call.
@@ -125,10 +140,16 @@ class EmbeddingTables:
         """
         for number, (table, given) in enumerate(zip(self.plan.tables, initializers, strict=True)):
             initializer = initial_rows.resolved(given)
+            if isinstance(initializer, keras.initializers.Zeros):
+                continue  # rows are zero, and take neither memory nor disk before they are touched
             for first, values in initial_rows.blocks(
                 initializer, table.name, table.rows, table.columns
             ):
                 self.rows.write_table(number, first, values[:, None], only_mine=True)
+            if self._storage.of_table(table.name)["min_count"]:
+                name = f"{table.name}: default row"
+                drawn = initial_rows.blocks(initializer, name, table.rows, table.columns)
+                self._write_default_row(number, next(drawn)[1][:1])
 
     def ask(self, inputs: Sequence[FeatureInput]) -> Asked:
         """Sends the ids of a batch to the ranks that have their rows; waits for nobody.
@@ -166,6 +187,14 @@ class EmbeddingTables:
             wanted, splits, store=self._store, permits=permits
         )
         sent = self._send(rows, row_splits, "rows").ticket
+        self.tiers.score(
+            asked.routing,
+            wanted,
+            splits,
+            lambda values, sizes: self._receive(
+                self._send(values, sizes, "importance").ticket, tf.float32, "importance"
+            )[0],
+        )
         return Answered(asked.routing, asked.value_splits, wanted, splits, sent)
 
     def combine(
@@ -267,6 +296,15 @@ class EmbeddingTables:
         """
         self.rows.write_table(table, first_row, np.asarray(values)[:, None])
 
+    def _write_default_row(self, table: int, values: Any) -> None:
+        """Sets what stands for rows that are not admitted: the row behind a shard's last one."""
+        for number, shard in enumerate(self.plan.shards):
+            if shard.table != table or shard.rank != self.rows.rank:
+                continue
+            columns = slice(shard.first_column, shard.first_column + shard.columns)
+            row = np.ascontiguousarray(values[:, columns], "float32")
+            load().trepak_embedding_write(number, shard.rows, row, store=self._store)
+
     def whole(self, table: int) -> Any:
         """Returns a whole table's weights, float32, [rows, columns]; no collective call."""
         return tf.constant(self.rows.whole(table)[:, 0])
@@ -276,7 +314,10 @@ class EmbeddingTables:
 
         ids: ids of this rank's batches; unique_rows: rows that they were of, once for each batch;
         rows_looked_up, rows_updated: of this rank's, for all ranks; updates: steps that have
-        trained; bytes: of memory for rows, touched or not.
+        trained; bytes: of rows, touched or not, in memory and in files; fast_bytes: of these in
+        memory; disk_bytes: that files have taken; fast_rows: rows that were looked up in memory;
+        moves: of rows between memory and files; evictions: of these, out of memory; rows_admitted:
+        now, of tables with a min_count; rows_dropped: for a row_limit.
         """
         counted: dict[str, int] = call("embedding_statistics", store=self._store)
         return counted

@@ -14,8 +14,9 @@ from typing import Any
 
 Wrap = Callable[[Any, Callable[..., Any]], Callable[..., Any]]  # of a model, and what it stands for
 
-# The outermost first: ranks agree on a batch before anything is done with it.
-ORDER = ("lockstep", "overlap", "pipeline")
+# The outermost first: ranks agree on a batch before anything is done with it. Labels go around what
+# looks embeddings up.
+ORDER = ("lockstep", "overlap", "labels", "pipeline")
 _ATTACHED = "_trepak_attached"
 
 

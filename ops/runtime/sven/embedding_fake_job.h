@@ -85,9 +85,10 @@ class FakeJob {
  public:
   using Tensors = std::vector<std::vector<float>>;  // by feature
 
-  explicit FakeJob(const Plan& plan) : plan_(plan), stores_(plan->ranks()) {
+  explicit FakeJob(const Plan& plan, const TierOptions& tiers = {})
+      : plan_(plan), stores_(plan->ranks()) {
     for (size_t rank = 0; rank < plan->ranks(); ++rank) {
-      EXPECT_TRUE(EmbeddingStore::Make(plan, rank, &stores_[rank]).ok());
+      EXPECT_EQ(EmbeddingStore::Make(plan, rank, tiers, &stores_[rank]), OkStatus());
     }
   }
 

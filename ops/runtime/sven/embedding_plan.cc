@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "ops/runtime/sven/embedding_admission.h"
+
 namespace trepak {
 namespace {
 
@@ -27,6 +29,16 @@ Status CheckTable(const EmbeddingTable& table) {
   if (table.vocabulary > std::numeric_limits<int64_t>::max() / 64 / kMostColumns ||
       table.dim > kMostColumns) {
     return InvalidArgumentError(NameOf(table) + " is too large");
+  }
+  if (table.min_count < 0 || table.min_count > EmbeddingAdmission::kMostCount) {
+    return InvalidArgumentError(NameOf(table) + " has min_count " +
+                                std::to_string(table.min_count) + ", which must be from 0 to " +
+                                std::to_string(EmbeddingAdmission::kMostCount));
+  }
+  if (table.row_limit < 0 || (table.row_limit > 0 && table.min_count == 0)) {
+    return InvalidArgumentError(NameOf(table) + " has row_limit " +
+                                std::to_string(table.row_limit) +
+                                ", which must be at least 0 and needs a min_count");
   }
   return CheckRowOptimizer(table.optimizer).Annotate(NameOf(table));
 }

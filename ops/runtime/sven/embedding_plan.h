@@ -20,6 +20,9 @@ struct EmbeddingTable {
   int64_t vocabulary = 0;  // rows
   int64_t dim = 0;         // columns
   RowOptimizer optimizer;
+  bool hashed = false;    // any id is one of the table's: row HashedRow(id)
+  int64_t min_count = 0;  // how often a row is seen before it is admitted; 0: all rows are
+  int64_t row_limit = 0;  // on rows that are admitted, of all shards together; 0: none
 };
 
 // A part of a table that one rank has: the rows first_row, first_row + row_stride, … of some

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "ops/runtime/sven/embedding_hash.h"
 #include "ops/runtime/sven/embedding_index.h"
 
 namespace trepak {
@@ -102,13 +103,20 @@ Status RoutingMaker::NumberFeature(const FeatureIds& feature, EmbeddingIndex* in
                                    uint32_t* numbers) const {
   const EmbeddingTable& table = plan_->tables()[feature.table];
   const auto beyond = static_cast<uint64_t>(table.vocabulary);
+  if (table.hashed) {
+    for (size_t i = 0; i < feature.ids.size; ++i) {
+      numbers[i] = index->Number(HashedRow(feature.ids[i], table.vocabulary));
+    }
+    return OkStatus();
+  }
   for (size_t i = 0; i < feature.ids.size; ++i) {
     const int64_t id = feature.ids[i];
     if (static_cast<uint64_t>(id) >= beyond) {
-      return InvalidArgumentError(
-          "feature '" + feature.name + "': the id at position " + std::to_string(i) + " is " +
-          std::to_string(id) + ", but table '" + table.name + "' has a vocabulary of " +
-          std::to_string(beyond) + ": ids are from 0 to " + std::to_string(beyond - 1));
+      return InvalidArgumentError("feature '" + feature.name + "': the id at position " +
+                                  std::to_string(i) + " is " + std::to_string(id) +
+                                  ", but table '" + table.name + "' has a vocabulary of " +
+                                  std::to_string(beyond) + ": ids are from 0 to " +
+                                  std::to_string(beyond - 1) + "; hashed= of the layer takes any");
     }
     numbers[i] = index->Number(id);
   }
@@ -152,6 +160,8 @@ void RoutingMaker::Count() {
     routing_->request_splits_.push_back(static_cast<int64_t>(numbers));
     routing_->value_splits_.push_back(static_cast<int64_t>(routing_->values_ - before));
   }
+  routing_->shard_rows_ = counts_;
+  routing_->shard_values_ = next_value_;
 }
 
 Status RoutingMaker::Write(const EmbeddingRouting::Allocate& allocate) {

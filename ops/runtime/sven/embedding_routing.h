@@ -63,6 +63,10 @@ class EmbeddingRouting {
   const std::vector<int64_t>& value_splits() const { return value_splits_; }
   size_t values() const { return values_; }
 
+  // By shard: how many rows it is asked for, and where in that buffer their numbers begin.
+  const std::vector<size_t>& shard_rows() const { return shard_rows_; }
+  const std::vector<int64_t>& shard_values() const { return shard_values_; }
+
   // Of all tables: ids, and rows.
   size_t ids() const { return ids_; }
   size_t rows() const { return rows_; }
@@ -77,6 +81,8 @@ class EmbeddingRouting {
   std::vector<std::unique_ptr<int64_t[]>> places_;  // by table
   std::vector<int64_t> request_splits_;
   std::vector<int64_t> value_splits_;
+  std::vector<size_t> shard_rows_;
+  std::vector<int64_t> shard_values_;
   size_t values_ = 0;
   size_t ids_ = 0;
   size_t rows_ = 0;

@@ -5,48 +5,140 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ops/runtime/net/status.h"
+#include "ops/runtime/sven/embedding_file.h"
 
 namespace trepak {
+
+// Memory for numbers that is zero, and costs nothing until it is touched. Owns it. Thread safety:
+// as an array's.
+class EmbeddingMemory {
+ public:
+  EmbeddingMemory() = default;
+  EmbeddingMemory(EmbeddingMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  EmbeddingMemory& operator=(EmbeddingMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~EmbeddingMemory();
+
+  // Fails, naming the size, if there is not enough.
+  static Status Make(size_t bytes, EmbeddingMemory* made);
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
 
 // Rows of which each is one record: weights, and behind them what the optimizer keeps, so that an
 // update touches one place. Everybody finds rows through Row alone, whatever memory they lie in.
 //
-// Owns the memory. Thread safety: as an array's: threads may use different rows at once.
+// With a folder they have two tiers (thesis, section 6.1.3). Each row has its home in a file, the
+// slow tier; so many as fit lie in slots of memory instead, the fast tier, and what is in their
+// home then is old. Before a row is touched that may never have been, it must have disk (HasPlace).
+//
+// Owns the memory. Thread safety: as an array's: threads may use different rows at once. Where rows
+// lie is changed by SetSlots and Place alone, while nobody uses any; HasPlace and MakePlace may be
+// called from any thread beside Row.
 class EmbeddingRows {
  public:
-  EmbeddingRows() = default;
-  EmbeddingRows(EmbeddingRows&& other) noexcept;
-  EmbeddingRows& operator=(EmbeddingRows&& other) noexcept;
-  ~EmbeddingRows();
-
-  // Takes memory, which is zero and costs nothing until it is touched. Fails if there is not
-  // enough.
+  // In memory. Fails if there is not enough.
   static Status Make(int64_t rows, size_t record, EmbeddingRows* made);
+  // In a file in the folder; a fast tier comes with SetSlots.
+  static Status MakeInFile(int64_t rows, size_t record, const std::string& folder,
+                           EmbeddingRows* made);
 
-  float* Row(int64_t row) const { return values_ + static_cast<size_t>(row) * record_; }
+  float* Row(int64_t row) const {
+    if (places_ != nullptr && places_[row] != kHome) {
+      return fast_ + static_cast<size_t>(places_[row]) * record_;
+    }
+    return values_ + static_cast<size_t>(row) * record_;
+  }
 
+  int64_t rows() const { return rows_; }
   // Numbers in a row.
   size_t record() const { return record_; }
+  size_t record_bytes() const { return record_ * sizeof(float); }
 
-  size_t bytes() const { return bytes_; }
+  // Of both tiers, touched or not; in memory; and of disk that is taken.
+  size_t bytes() const { return static_cast<size_t>(rows_) * record_bytes(); }
+  size_t fast_bytes() const { return file_ == nullptr ? bytes() : fast_memory_.bytes(); }
+  size_t disk_bytes() const { return file_ == nullptr ? 0 : file_->taken_bytes(); }
 
   // Has the beginning of a row brought near, since it will be used soon.
   void Prefetch(int64_t row) const {
     constexpr size_t kLine = 64;      // bytes of a line of the cache
     constexpr size_t kMostLines = 4;  // the processor sees by itself that the rest follows
     const char* const begin = reinterpret_cast<const char*>(Row(row));
-    const size_t bytes = record_ * sizeof(float);
+    const size_t bytes = record_bytes();
     for (size_t line = 0; line < kMostLines * kLine && line < bytes; line += kLine) {
       __builtin_prefetch(begin + line, 1);
     }
   }
+  // The same of where it lies, which Prefetch asks for.
+  void PrefetchPlace(int64_t row) const {
+    if (places_ != nullptr) {
+      __builtin_prefetch(places_ + row);
+    }
+  }
+
+  // Whether a row may be touched; MakePlace sees to it, or says that the disk is full.
+  bool HasPlace(int64_t row) const { return file_ == nullptr || IsFast(row) || HasHome(row); }
+  Status MakePlace(int64_t row) const { return IsFast(row) ? OkStatus() : MakeHome(row); }
+  // Whether all may be.
+  bool HasAllPlaces() const { return file_ == nullptr || file_->is_whole(); }
+
+  bool has_tiers() const { return file_ != nullptr; }
+  bool IsFast(int64_t row) const { return places_ != nullptr && places_[row] != kHome; }
+  size_t slots() const { return rows_of_slots_.size(); }
+
+  // Brings all rows home, and makes a fast tier of so many slots, which are empty.
+  Status SetSlots(size_t slots);
+
+  struct Moves {
+    uint64_t in = 0;  // from the file into memory
+    uint64_t out = 0;
+  };
+  // Has those rows in the fast tier, of which there must not be more than slots, and no others. If
+  // there is no disk for what must leave, nothing is moved.
+  Status Place(const std::vector<bool>& chosen, Moves* moves);
 
  private:
-  float* values_ = nullptr;
+  static constexpr uint32_t kHome = std::numeric_limits<uint32_t>::max();
+  static constexpr int64_t kEmpty = -1;
+
+  bool HasHome(int64_t row) const {
+    return file_->Has(static_cast<size_t>(row) * record_bytes(), record_bytes());
+  }
+  Status MakeHome(int64_t row) const {
+    return file_ == nullptr
+               ? OkStatus()
+               : file_->Take(static_cast<size_t>(row) * record_bytes(), record_bytes());
+  }
+  void MoveOut(size_t slot);
+  void MoveIn(int64_t row, size_t slot);
+
+  float* values_ = nullptr;     // by row
+  uint32_t* places_ = nullptr;  // by row: its slot, or kHome; null: all are at home
+  float* fast_ = nullptr;       // by slot
   size_t record_ = 0;
-  size_t bytes_ = 0;
+  int64_t rows_ = 0;
+  EmbeddingMemory memory_;  // of values_, unless they are the file's
+  std::unique_ptr<EmbeddingFile> file_;
+  EmbeddingMemory fast_memory_;  // of fast_
+  EmbeddingMemory place_memory_;
+  std::vector<int64_t> rows_of_slots_;  // or kEmpty
 };
 
 }  // namespace trepak

@@ -12,13 +12,20 @@ namespace {
 // How many rows ahead memory is asked for: it takes about as long to come as these take.
 constexpr size_t kAhead = 12;
 
-void CopyRows(const EmbeddingRows& from, Span<int64_t> rows, size_t columns, float* to) {
+// Returns how many of them lie in the fast tier.
+uint64_t CopyRows(const EmbeddingRows& from, Span<int64_t> rows, size_t columns, float* to) {
+  uint64_t fast = 0;
   for (size_t i = 0; i < rows.size; ++i, to += columns) {
+    if (i + 2 * kAhead < rows.size) {
+      from.PrefetchPlace(rows[i + 2 * kAhead]);
+    }
     if (i + kAhead < rows.size) {
       from.Prefetch(rows[i + kAhead]);
     }
+    fast += from.IsFast(rows[i]) ? 1 : 0;
     std::memcpy(to, from.Row(rows[i]), columns * sizeof(float));
   }
+  return fast;
 }
 
 // The compiler makes vector instructions of this one and of the next.
@@ -42,45 +49,42 @@ bool ScaleFinite(size_t count, float scale, float* values) {
 }  // namespace
 
 Status EmbeddingStore::Make(std::shared_ptr<const EmbeddingPlan> plan, size_t rank,
-                            std::shared_ptr<EmbeddingStore>* store) {
+                            const TierOptions& tiers, std::shared_ptr<EmbeddingStore>* store) {
   if (rank >= plan->ranks()) {
     return InvalidArgumentError("there is no rank " + std::to_string(rank) + " of " +
                                 std::to_string(plan->ranks()));
   }
   std::shared_ptr<EmbeddingStore> made(new EmbeddingStore(std::move(plan), rank));
-  made->rows_.resize(made->sums_.size());
-  for (size_t mine = 0; mine < made->rows_.size(); ++mine) {
-    const EmbeddingShard& shard = made->shard(mine);
-    const EmbeddingTable& table = made->table(mine);
-    const auto columns = static_cast<size_t>(shard.columns);
-    EmbeddingRows& rows = made->rows_[mine];
-    TREPAK_RETURN_IF_ERROR(
-        EmbeddingRows::Make(shard.rows, columns * (1 + SlotsOf(table.optimizer)), &rows)
-            .Annotate("embedding table '" + table.name + "'"));
-    if (!StartsAtZero(table.optimizer)) {
-      for (int64_t row = 0; row < shard.rows; ++row) {
-        InitialiseSlots(table.optimizer, columns, rows.Row(row) + columns);
-      }
-    }
-  }
+  TREPAK_RETURN_IF_ERROR(made->MakeRows(tiers));
   *store = std::move(made);
   return OkStatus();
 }
 
 Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, uint64_t permits) {
   std::shared_lock<std::shared_mutex> lock(mutex_);
+  std::vector<int64_t> resolved;
+  for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
+    for (size_t mine = 0; mine < rows_.size(); ++mine) {
+      if (!rows_[mine].HasAllPlaces()) {
+        TREPAK_RETURN_IF_ERROR(
+            MakePlaces(mine, Resolve(mine, requests.part(sender, mine).rows, &resolved)));
+      }
+    }
+  }
   if (permits != 0) {
     std::lock_guard<std::mutex> counting(counting_);
     TREPAK_RETURN_IF_ERROR(permits_.Take(permits));
   }
+  uint64_t fast = 0;
   for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
     for (size_t mine = 0; mine < rows_.size(); ++mine) {
       const EmbeddingRequests::Part& part = requests.part(sender, mine);
-      CopyRows(rows_[mine], part.rows, static_cast<size_t>(shard(mine).columns),
-               values + part.values);
+      fast += CopyRows(rows_[mine], Resolve(mine, part.rows, &resolved),
+                       static_cast<size_t>(shard(mine).columns), values + part.values);
     }
   }
   ++lookups_;
+  fast_rows_ += fast;
   rows_looked_up_ += requests.rows();
   bytes_answered_ += requests.values() * sizeof(float);
   return OkStatus();
@@ -118,6 +122,9 @@ Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gra
     begin += sums_[mine].rows.size() * static_cast<size_t>(shard(mine).columns);
   }
   std::unique_lock<std::shared_mutex> lock(mutex_);
+  for (size_t mine = 0; mine < rows_.size(); ++mine) {
+    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, {sums_[mine].rows.data(), sums_[mine].rows.size()}));
+  }
   if (step.gives_permit) {
     std::lock_guard<std::mutex> counting(counting_);
     TREPAK_RETURN_IF_ERROR(permits_.GiveBack());
@@ -125,6 +132,7 @@ Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gra
   for (size_t mine = 0; mine < rows_.size(); ++mine) {
     ApplySums(mine, updates[mine]);
   }
+  CountUpdate(requests);
   ++updates_;
   return OkStatus();
 }
@@ -134,6 +142,9 @@ void EmbeddingStore::ApplySums(size_t mine, const RowUpdate& update) {
   const auto columns = static_cast<size_t>(shard(mine).columns);
   const float* sum = summed_.get() + sums_[mine].begin;
   for (size_t i = 0; i < rows.size(); ++i, sum += columns) {
+    if (i + 2 * kAhead < rows.size()) {
+      rows_[mine].PrefetchPlace(rows[i + 2 * kAhead]);
+    }
     if (i + kAhead < rows.size()) {
       rows_[mine].Prefetch(rows[i + kAhead]);
     }
@@ -157,7 +168,7 @@ void EmbeddingStore::SumShard(const EmbeddingRequests& requests, const float* gr
     const float* gradient = gradients + part.values;
     for (const int64_t row : part.rows) {
       const size_t before = index_.count();
-      const size_t number = index_.Number(row);
+      const size_t number = index_.Number(admissions_[mine].Resolve(row));
       float* const sum = sums + number * columns;
       if (number == before) {
         std::memcpy(sum, gradient, columns * sizeof(float));
@@ -181,10 +192,12 @@ Status EmbeddingStore::ScaleSums(size_t mine, float scale) {
   while (std::isfinite(begin[place])) {
     ++place;
   }
-  const int64_t row = plan_->RowOfTable(plan_->shards_of(rank_)[mine], sums.rows[place / columns]);
-  return InvalidArgumentError("the gradient of row " + std::to_string(row) +
-                              " of embedding table '" + table(mine).name +
-                              "' is not finite; nothing has been applied");
+  const int64_t in_shard = sums.rows[place / columns];
+  const int64_t row = plan_->RowOfTable(plan_->shards_of(rank_)[mine], in_shard);
+  const bool is_default = in_shard == shard(mine).rows;  // behind all others
+  return InvalidArgumentError(
+      "the gradient of " + (is_default ? "the default row" : "row " + std::to_string(row)) +
+      " of embedding table '" + table(mine).name + "' is not finite; nothing has been applied");
 }
 
 Status EmbeddingStore::FindRows(size_t number, int64_t first_row, int64_t count,
@@ -196,7 +209,7 @@ Status EmbeddingStore::FindRows(size_t number, int64_t first_row, int64_t count,
                                 std::to_string(number));
   }
   *mine = static_cast<size_t>(found - mines.begin());
-  const int64_t rows = shard(*mine).rows;
+  const int64_t rows = rows_[*mine].rows();
   if (first_row < 0 || count < 0 || first_row > rows || count > rows - first_row) {
     return InvalidArgumentError("shard " + std::to_string(number) + " has " + std::to_string(rows) +
                                 " rows, not " + std::to_string(count) + " from " +
@@ -220,6 +233,7 @@ Status EmbeddingStore::Read(size_t number, int64_t first_row, int64_t count, boo
   TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
   std::shared_lock<std::shared_mutex> lock(mutex_);
   for (int64_t row = first_row; row < first_row + count; ++row, values += width) {
+    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, {&row, 1}));
     std::memcpy(values, rows_[mine].Row(row), width * sizeof(float));
   }
   return OkStatus();
@@ -233,6 +247,7 @@ Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bo
   TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
   std::unique_lock<std::shared_mutex> lock(mutex_);
   for (int64_t row = first_row; row < first_row + count; ++row, values += width) {
+    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, {&row, 1}));
     std::memcpy(rows_[mine].Row(row), values, width * sizeof(float));
   }
   return OkStatus();
@@ -247,9 +262,19 @@ EmbeddingStatistics EmbeddingStore::statistics() const {
   found.bytes_answered = bytes_answered_;
   found.rows_updated = rows_updated_;
   found.updates = updates_;
+  found.fast_rows = fast_rows_;
+  found.rows_dropped = rows_dropped_;
+  std::shared_lock<std::shared_mutex> lock(mutex_);
   for (const EmbeddingRows& rows : rows_) {
     found.bytes += rows.bytes();
+    found.fast_bytes += rows.fast_bytes();
+    found.disk_bytes += rows.disk_bytes();
   }
+  for (const EmbeddingAdmission& admission : admissions_) {
+    found.rows_admitted += static_cast<uint64_t>(admission.admitted());
+  }
+  found.moves = tiers_.moves().in + tiers_.moves().out;
+  found.evictions = tiers_.moves().out;
   return found;
 }
 

@@ -9,15 +9,19 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/runtime/net/status.h"
+#include "ops/runtime/sven/embedding_admission.h"
 #include "ops/runtime/sven/embedding_index.h"
 #include "ops/runtime/sven/embedding_permits.h"
 #include "ops/runtime/sven/embedding_plan.h"
 #include "ops/runtime/sven/embedding_requests.h"
 #include "ops/runtime/sven/embedding_routing.h"
 #include "ops/runtime/sven/embedding_rows.h"
+#include "ops/runtime/sven/embedding_tiers.h"
 
 namespace trepak {
 
@@ -30,7 +34,14 @@ struct EmbeddingStatistics {
   uint64_t bytes_answered = 0;
   uint64_t rows_updated = 0;
   uint64_t updates = 0;
-  uint64_t bytes = 0;  // of memory for rows, touched or not
+  uint64_t bytes = 0;          // of rows, touched or not, in memory and in files
+  uint64_t fast_bytes = 0;     // of these in memory
+  uint64_t disk_bytes = 0;     // that files have taken
+  uint64_t fast_rows = 0;      // that were looked up in memory
+  uint64_t moves = 0;          // of rows between memory and files
+  uint64_t evictions = 0;      // of these, out of memory
+  uint64_t rows_admitted = 0;  // now, of tables with a min_count
+  uint64_t rows_dropped = 0;   // since their table had its limit of them
 };
 
 // Owns the rows of one rank's shards, with what their optimizers keep.
@@ -39,9 +50,14 @@ struct EmbeddingStatistics {
 // an update is applied they wait, so that they see all of it or nothing.
 class EmbeddingStore {
  public:
-  // Weights are zero, what optimizers keep is as it is before any update.
+  // Weights are zero, what optimizers keep is as it is before any update. Where rows lie changes
+  // no number that anybody gets.
   static Status Make(std::shared_ptr<const EmbeddingPlan> plan, size_t rank,
-                     std::shared_ptr<EmbeddingStore>* store);
+                     const TierOptions& tiers, std::shared_ptr<EmbeddingStore>* store);
+  static Status Make(std::shared_ptr<const EmbeddingPlan> plan, size_t rank,
+                     std::shared_ptr<EmbeddingStore>* store) {
+    return Make(std::move(plan), rank, TierOptions(), store);
+  }
 
   const std::shared_ptr<const EmbeddingPlan>& plan() const { return plan_; }
   size_t rank() const { return rank_; }
@@ -72,7 +88,8 @@ class EmbeddingStore {
   // Fails unless the shard is one of this rank's.
   Status Width(size_t shard, bool with_slots, size_t* width) const;
 
-  // Fails if the shard is not this rank's or lacks such rows.
+  // Fails if the shard is not this rank's or lacks such rows. One row behind the last is there if
+  // the table has a min_count: the default row, see EmbeddingAdmission.
   Status CheckRows(size_t shard, int64_t first_row, int64_t count) const {
     size_t mine = 0;
     return FindRows(shard, first_row, count, &mine);
@@ -82,6 +99,19 @@ class EmbeddingStore {
   Status Read(size_t shard, int64_t first_row, int64_t count, bool with_slots, float* values) const;
   Status Write(size_t shard, int64_t first_row, int64_t count, bool with_slots,
                const float* values);
+
+  // What follows is in embedding_store_tiers.cc, and waits until nobody uses rows.
+
+  // From now on rows have scores, from zero on.
+  Status Track(const RowScoring& scoring);
+  // Places the rows of all tables by their scores or at random; see EmbeddingTiers.
+  Status Place(const RowPlacement& placement, PlacedRows* placed);
+  // Lets rows with larger scores take others' place in the fast tier.
+  Status Replace(PlacedRows* placed);
+  // A step has weighed the samples of each row that is requested: p k + n l of equation 6.3, one
+  // number for each row of the requests, in their order. Nothing happens unless rows are tracked by
+  // importance.
+  Status Score(const EmbeddingRequests& requests, Span<float> importance);
 
   void CountRouting(const EmbeddingRouting& routing) {
     ids_ += routing.ids();
@@ -112,6 +142,13 @@ class EmbeddingStore {
   }
   const EmbeddingTable& table(size_t mine) const { return plan_->tables()[shard(mine).table]; }
 
+  Status MakeRows(const TierOptions& tiers);
+  Status InitialiseRows(size_t mine);
+  Span<int64_t> Resolve(size_t mine, Span<int64_t> rows, std::vector<int64_t>* resolved) const;
+  Status MakePlaces(size_t mine, Span<int64_t> rows) const;
+  void CountUpdate(const EmbeddingRequests& requests);
+  void DropRows(size_t mine);
+  std::string NameOf(size_t mine) const;
   Status FindRows(size_t number, int64_t first_row, int64_t count, size_t* mine) const;
   void SumShard(const EmbeddingRequests& requests, const float* gradients, size_t mine);
   Status ScaleSums(size_t mine, float scale);
@@ -121,7 +158,9 @@ class EmbeddingStore {
   const size_t rank_;
 
   mutable std::shared_mutex mutex_;
-  std::vector<EmbeddingRows> rows_;  // by shard of this rank; the numbers are guarded by mutex_
+  std::vector<EmbeddingRows> rows_;  // by shard of this rank; guarded by mutex_, as what follows
+  std::vector<EmbeddingAdmission> admissions_;  // by shard of this rank
+  EmbeddingTiers tiers_;
 
   mutable std::mutex counting_;  // Taken after mutex_.
   EmbeddingPermits permits_;     // Guarded by counting_.
@@ -140,6 +179,8 @@ class EmbeddingStore {
   std::atomic<uint64_t> bytes_answered_{0};
   std::atomic<uint64_t> rows_updated_{0};
   std::atomic<uint64_t> updates_{0};
+  std::atomic<uint64_t> fast_rows_{0};
+  std::atomic<uint64_t> rows_dropped_{0};
 };
 
 }  // namespace trepak

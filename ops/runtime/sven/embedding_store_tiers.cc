@@ -1,0 +1,197 @@
+// What memory a store's rows lie in, which of them lie where, and which are admitted.
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/runtime/sven/embedding_store.h"
+
+namespace trepak {
+
+Status EmbeddingStore::MakeRows(const TierOptions& tiers) {
+  if (tiers.fast_bytes > 0 && tiers.folder.empty()) {
+    return InvalidArgumentError(
+        "fast_bytes= needs a folder= for the rows that don't fit into them");
+  }
+  rows_.resize(sums_.size());
+  admissions_.resize(sums_.size());
+  for (size_t mine = 0; mine < rows_.size(); ++mine) {
+    const auto record =
+        static_cast<size_t>(shard(mine).columns) * (1 + SlotsOf(table(mine).optimizer));
+    int64_t rows = shard(mine).rows;
+    if (table(mine).min_count > 0) {
+      // A shard's part of the limit is its part of the rows.
+      const double part = static_cast<double>(rows) / static_cast<double>(table(mine).vocabulary);
+      const auto limit = static_cast<int64_t>(static_cast<double>(table(mine).row_limit) * part);
+      admissions_[mine] =
+          EmbeddingAdmission(rows, table(mine).min_count,
+                             table(mine).row_limit == 0 ? 0 : std::max<int64_t>(limit, 1));
+      ++rows;  // the default row
+    }
+    TREPAK_RETURN_IF_ERROR(
+        (tiers.folder.empty() ? EmbeddingRows::Make(rows, record, &rows_[mine])
+                              : EmbeddingRows::MakeInFile(rows, record, tiers.folder, &rows_[mine]))
+            .Annotate(NameOf(mine)));
+  }
+  tiers_.SetBudget(tiers.fast_bytes);
+  if (!tiers.folder.empty()) {
+    TREPAK_RETURN_IF_ERROR(
+        tiers_.PlaceFirst(&rows_).Annotate("rank " + std::to_string(rank_) + ": embeddings"));
+  }
+  for (size_t mine = 0; mine < rows_.size(); ++mine) {
+    TREPAK_RETURN_IF_ERROR(InitialiseRows(mine));
+  }
+  return Track({});
+}
+
+std::string EmbeddingStore::NameOf(size_t mine) const {
+  return "rank " + std::to_string(rank_) + ": embedding table '" + table(mine).name + "'";
+}
+
+Status EmbeddingStore::InitialiseRows(size_t mine) {
+  if (StartsAtZero(table(mine).optimizer)) {
+    return OkStatus();
+  }
+  const auto columns = static_cast<size_t>(shard(mine).columns);
+  for (int64_t row = 0; row < rows_[mine].rows(); ++row) {
+    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, {&row, 1}));
+    InitialiseSlots(table(mine).optimizer, columns, rows_[mine].Row(row) + columns);
+  }
+  return OkStatus();
+}
+
+// The rows that are looked up where these are asked for; those that change are in `resolved`.
+Span<int64_t> EmbeddingStore::Resolve(size_t mine, Span<int64_t> rows,
+                                      std::vector<int64_t>* resolved) const {
+  const EmbeddingAdmission& admission = admissions_[mine];
+  if (!admission.is_active()) {
+    return rows;
+  }
+  resolved->clear();
+  for (const int64_t row : rows) {
+    resolved->push_back(admission.Resolve(row));
+  }
+  return {resolved->data(), resolved->size()};
+}
+
+// Rows that are touched for the first time need disk.
+Status EmbeddingStore::MakePlaces(size_t mine, Span<int64_t> rows) const {
+  const EmbeddingRows& all = rows_[mine];
+  if (all.HasAllPlaces()) {
+    return OkStatus();
+  }
+  for (const int64_t row : rows) {
+    if (!all.HasPlace(row)) {
+      TREPAK_RETURN_IF_ERROR(all.MakePlace(row).Annotate(NameOf(mine)));
+    }
+  }
+  return OkStatus();
+}
+
+// Counts the rows of a step that has trained. A row whose gradient has gone to the default row may
+// be admitted by that; after it, it is looked up for itself.
+void EmbeddingStore::CountUpdate(const EmbeddingRequests& requests) {
+  const bool has_scores = tiers_.counts_updates();
+  if (has_scores) {
+    tiers_.scores().BeginStep();
+  }
+  for (size_t mine = 0; mine < rows_.size(); ++mine) {
+    EmbeddingAdmission& admission = admissions_[mine];
+    if (!has_scores && !admission.is_active()) {
+      continue;
+    }
+    for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
+      for (const int64_t row : requests.part(sender, mine).rows) {
+        if (has_scores) {
+          tiers_.scores().Count(mine, row, 1);
+        }
+        if (admission.is_active()) {
+          admission.Count(row);
+        }
+      }
+    }
+    if (admission.IsOverLimit()) {
+      DropRows(mine);
+    }
+  }
+}
+
+// Drops the rows with the lowest scores, an eighth more than there must be, so that it is seldom.
+void EmbeddingStore::DropRows(size_t mine) {
+  EmbeddingAdmission& admission = admissions_[mine];
+  EmbeddingRows& rows = rows_[mine];
+  const auto key = [&](size_t at, int64_t row) -> uint32_t {
+    const bool counts = row != admission.default_row() && admission.Admits(row);
+    return counts ? std::max<uint32_t>(1, tiers_.scores().Key(at, row)) : 0;
+  };
+  const auto keep = static_cast<size_t>(admission.limit() - admission.limit() / 8);
+  const ChosenRows chosen = RowSelection(rows_, key, &mine).Largest(keep * rows.record_bytes());
+  const auto columns = static_cast<size_t>(shard(mine).columns);
+  for (int64_t row = 0; row < admission.default_row(); ++row) {
+    if (!admission.Admits(row) || chosen[mine][static_cast<size_t>(row)]) {
+      continue;
+    }
+    if (!rows.MakePlace(row).ok()) {
+      continue;  // the disk is full, which whoever looks it up is told
+    }
+    // It starts as the default row, which has been trained and so has its place.
+    std::memcpy(rows.Row(row), rows.Row(admission.default_row()), columns * sizeof(float));
+    if (StartsAtZero(table(mine).optimizer)) {
+      std::fill(rows.Row(row) + columns, rows.Row(row) + rows.record(), 0.0F);
+    } else {
+      InitialiseSlots(table(mine).optimizer, columns, rows.Row(row) + columns);
+    }
+    admission.Drop(row);
+    tiers_.scores().Forget(mine, row);
+    ++rows_dropped_;
+  }
+}
+
+Status EmbeddingStore::Track(const RowScoring& scoring) {
+  std::unique_lock<std::shared_mutex> lock(mutex_);
+  const bool needs_scores =
+      std::any_of(admissions_.begin(), admissions_.end(),
+                  [](const EmbeddingAdmission& one) { return one.limit() > 0; });
+  RowScoring wanted = scoring;
+  if (needs_scores && wanted.policy == RowPolicy::kNone) {
+    wanted.policy = RowPolicy::kScore;  // what is dropped at a limit is what scores least
+  }
+  return tiers_.Track(wanted, rows_).Annotate("rank " + std::to_string(rank_));
+}
+
+Status EmbeddingStore::Place(const RowPlacement& placement, PlacedRows* placed) {
+  std::unique_lock<std::shared_mutex> lock(mutex_);
+  return tiers_.Place(placement, &rows_, placed).Annotate("rank " + std::to_string(rank_));
+}
+
+Status EmbeddingStore::Replace(PlacedRows* placed) {
+  std::unique_lock<std::shared_mutex> lock(mutex_);
+  return tiers_.Replace(&rows_, placed).Annotate("rank " + std::to_string(rank_));
+}
+
+Status EmbeddingStore::Score(const EmbeddingRequests& requests, Span<float> importance) {
+  if (importance.size != requests.rows()) {
+    return InvalidArgumentError("there are " + std::to_string(importance.size) +
+                                " rows' importances, but the requests are for " +
+                                std::to_string(requests.rows()) + " rows");
+  }
+  if (!std::all_of(importance.begin(), importance.end(),
+                   [](float one) { return one >= 0 && one < 1e9F; })) {
+    return InvalidArgumentError("a row's importance must be from 0 to 1e9");
+  }
+  std::unique_lock<std::shared_mutex> lock(mutex_);
+  if (!tiers_.counts_importance()) {
+    return OkStatus();
+  }
+  tiers_.scores().BeginStep();
+  const float* next = importance.data;
+  for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
+    for (size_t mine = 0; mine < rows_.size(); ++mine) {
+      for (const int64_t row : requests.part(sender, mine).rows) {
+        tiers_.scores().Count(mine, row, *next++);
+      }
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace trepak
