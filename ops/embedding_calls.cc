@@ -10,6 +10,8 @@
 
 #include "ops/calls.h"
 #include "ops/embedding_stores.h"
+#include "ops/runtime/sven/embedding_peer.h"
+#include "ops/session_ops.h"
 
 namespace trepak {
 namespace {
@@ -121,8 +123,18 @@ absl::Status Open(const Arguments& given, Json* result) {
   return absl::OkStatus();
 }
 
+// store; session: by which other ranks may still read it, -1: none.
 absl::Status Close(const Arguments& given, Json*) {
-  EmbeddingStores::Global().Close(given.Get<int64_t>("store"));
+  std::shared_ptr<EmbeddingStore> store =
+      EmbeddingStores::Global().Close(given.Get<int64_t>("store"));
+  const auto number = given.Get<int64_t>("session");
+  const auto session =
+      number < 0 ? nullptr
+                 : Sessions::Global().Find(EmbeddingPeer::kSystem, static_cast<uint32_t>(number));
+  const auto peer = session == nullptr ? nullptr : session->Find<EmbeddingPeer>(0);
+  if (store != nullptr && peer != nullptr) {
+    peer->Retire(std::move(store));
+  }
   return absl::OkStatus();
 }
 
@@ -135,7 +147,9 @@ absl::Status Statistics(const Arguments& given, Json* result) {
   const EmbeddingStatistics found = store->statistics();
   *result = {{"ids", found.ids},
              {"unique_rows", found.unique_rows},
+             {"lookups", found.lookups},
              {"rows_looked_up", found.rows_looked_up},
+             {"bytes_answered", found.bytes_answered},
              {"rows_updated", found.rows_updated},
              {"updates", found.updates},
              {"bytes", found.bytes},

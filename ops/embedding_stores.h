@@ -37,10 +37,16 @@ class EmbeddingStores {
     return found == stores_.end() ? nullptr : found->second;
   }
 
-  // Does nothing if there is none.
-  void Close(int64_t number) {
+  // Returns it, for the caller to let go of; null if there is none.
+  std::shared_ptr<EmbeddingStore> Close(int64_t number) {
     std::lock_guard<std::mutex> lock(mutex_);
-    stores_.erase(number);
+    const auto found = stores_.find(number);
+    if (found == stores_.end()) {
+      return nullptr;
+    }
+    std::shared_ptr<EmbeddingStore> store = std::move(found->second);
+    stores_.erase(found);
+    return store;
   }
 
   static absl::Status NotOpen(int64_t number) {

@@ -44,6 +44,7 @@ _EXPORTS = {
     "tf_plugins.transport.geryon": "Geryon",
     "ops.geryon": "register_server_protocol",
     "tf_plugins.model.overlap": "overlap",
+    "tf_plugins.model.pipeline": "pipeline",
     "tf_plugins.sync.bsp": "BSP",
     "tf_plugins.sync.rna": "RNA",
     "tf_plugins.sync.eager_sgd": "EagerSGD",

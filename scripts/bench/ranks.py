@@ -92,8 +92,9 @@ def run_in(
     variables: Mapping[str, str] | None = None,
     links: Mapping[str, int] | None = None,
     output: Path | None = None,
+    gloo: bool = True,
 ) -> tuple[Any, float]:
-    """Runs a bench's ranks, one on each host of a lab, with Gloo: MPI's poll while they wait.
+    """Runs a bench's ranks, one on each host of a lab.
 
     Args:
         lab: that is up.
@@ -103,6 +104,7 @@ def run_in(
         variables: environment variables of all ranks.
         links: see `Job`.
         output: see `command_of`.
+        gloo: with Gloo, whose ranks wait without using the CPU; else with MPI.
 
     Returns:
         What they wrote, and the share of the CPU that was idle in the median second.
@@ -112,7 +114,7 @@ def run_in(
     """
     with command_of(module, spec, output) as (command, output):
         of_hosts = dict.fromkeys(lab.host_names, variables or {})
-        planned = job.Job(command, lab.hosts, True, of_hosts, links or {})
+        planned = job.Job(command, lab.hosts, gloo, of_hosts, links or {})
         result = job.run(lab, planned, lambda line: False, timeout)
         return written(output, result.outcome), result.idle_share
 

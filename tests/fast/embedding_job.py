@@ -111,7 +111,7 @@ class Job:
 
     def close(self) -> None:
         for store in self.stores:
-            loader.call("close_embeddings", store=store)
+            loader.call("close_embeddings", store=store, session=-1)
 
     def all_to_all(self, sent: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         pieces = [np.split(np.asarray(buffer), np.cumsum(splits)[:-1]) for buffer, splits in sent]

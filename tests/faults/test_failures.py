@@ -111,14 +111,14 @@ def check_survivors_of_flows(tmp_path: Path, killed_at: float, limit: float, ran
         caught = json.loads((tmp_path / f"{survivor}.json").read_text())["caught"]
         assert caught
         assert caught["time"] - killed_at < limit
-        assert f"rank {survivor}" in caught["error"] and f"rank {rank}" in caught["error"], caught
+        error = caught["error"].lower()  # it begins a sentence where Horovod was the first to know
+        assert f"rank {survivor}" in error and f"rank {rank}" in error, caught
 
 
-def test_flows_name_the_killed_rank(tmp_path: Path) -> None:
-    """Worker and server at once: every rank is both."""
-    code, output, seconds, killed_at = kill_one(
-        tmp_path, gloo=True, loop="fit geryon overlap", rank=1
-    )
+@pytest.mark.parametrize("loop", ["fit geryon overlap", "fit pipeline"])
+def test_flows_name_the_killed_rank(tmp_path: Path, loop: str) -> None:
+    """Worker and server at once: every rank is both; in a pipeline every rank has tables."""
+    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=1)
     assert code != 0
     assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
     check_survivors_of_flows(tmp_path, killed_at, LIMIT)

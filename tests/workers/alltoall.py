@@ -141,7 +141,9 @@ def a_rank_that_is_ahead_is_held_up() -> dict[str, Any]:
     credit = 32 << 20
     before = alltoall.statistics()["held_up"]
     row = tf.ones([hvd.size(), 1 << 20])
-    pending = [trepak.alltoall_async(row, name="ahead") for _ in range(20)] if not hvd.rank() else []
+    pending = (
+        [trepak.alltoall_async(row, name="ahead") for _ in range(20)] if not hvd.rank() else []
+    )
     exchange.gather(None, "that rank 0 has sent all")
     time.sleep(0.2)
     counted = alltoall.statistics()

@@ -13,6 +13,7 @@ import tensorflow as tf
 from harness import case
 
 import trepak.keras as hvd
+from trepak.tf_plugins.layers import initial_rows
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
 
 BATCH, STEPS = 6, 20
@@ -219,60 +220,73 @@ def all_shardings_at_once_equal_whole_tables() -> None:
 
 
 @case
-def they_begin_alike_on_any_number_of_ranks() -> list[float]:
-    """The sums are the same in all jobs; test_embeddings compares them."""
-    tables = built().get_embedding_tables()
-    return [float(tf.reduce_sum(table)) for table in tables.values()]
+def they_begin_alike_on_any_number_of_ranks() -> None:
+    """As blocks of rows that are drawn whatever the ranks."""
+    for sharding in ("row", "column", "table"):
+        for name, table in built(sharding).get_embedding_tables().items():
+            initializer = keras.initializers.RandomUniform(seed=5)
+            drawn_blocks = initial_rows.blocks(initializer, name, ROWS[name], COLUMNS[name])
+            np.testing.assert_array_equal(table, np.concatenate([rows for _, rows in drawn_blocks]))
+
+
+def model_on(layer: Any) -> keras.Model:
+    keras.utils.set_random_seed(2)
+    inputs = {
+        "a": keras.Input([2], dtype="int64", name="a"),
+        "b": keras.Input([], dtype="int64", name="b"),
+    }
+    outputs = layer(inputs)
+    both = keras.layers.Concatenate()([outputs["a"], outputs["b"]])
+    return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(5, "tanh")(both)))
+
+
+def two_features(placement: str) -> dict[str, Any]:
+    configs = {}
+    for name, rows, shape in (("a", 200, (None, 2)), ("b", 9, (None,))):
+        table = keras_rs.layers.TableConfig(
+            name, rows, 4, optimizer=keras.optimizers.SGD(0.5), placement=placement
+        )
+        configs[name] = keras_rs.layers.FeatureConfig(name, table, shape, (None, 4))
+    return configs
+
+
+def dense_weights(model: keras.Model) -> list[Any]:
+    return [
+        weights
+        for layer in model.layers
+        if isinstance(layer, keras.layers.Dense)
+        for weights in layer.get_weights()
+    ]
 
 
 @case
 def fit_equals_one_process() -> None:
-    """A whole model: its dense layers by the model's optimizer, its tables by their own."""
-    rows = 4 * BATCH * hvd.size()
-    random = np.random.default_rng(1)
+    """KerasRS's own layer, one process, all ranks' samples; one import is all that changes."""
+    size, random = hvd.size(), np.random.default_rng(1)
+    rows = 4 * BATCH * size
     ids = {"a": random.integers(0, 200, [rows, 2]), "b": random.integers(0, 9, rows)}
     labels = random.uniform(size=[rows, 1]).astype("float32")
-    dataset = tf.data.Dataset.from_tensor_slices((ids, labels))
-    together = fitted(keras_rs_like=False, dataset=dataset.shard(hvd.size(), hvd.rank()))
-    # The samples of a step of all ranks, as one process would take them.
-    alone = fitted(keras_rs_like=True, dataset=dataset)
-    for ours, theirs in zip(together, alone, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    ours = model_on(DistributedEmbedding(two_features("auto")))
+    alone = model_on(keras_rs.layers.DistributedEmbedding(two_features("default_device")))
+    alone.set_weights([*embedding_tables(ours), *dense_weights(ours)])
+    ours.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5)), loss="mse")
+    alone.compile(keras.optimizers.SGD(0.5), loss="mse")
+    mine = {name: one[hvd.rank() :: size] for name, one in ids.items()}
+    options = {"epochs": 2, "shuffle": False, "verbose": 0}
+    ours.fit(mine, labels[hvd.rank() :: size], batch_size=BATCH, **options)
+    alone.fit(ids, labels, batch_size=BATCH * size, **options)
+    for mine_of, theirs in zip(
+        [*embedding_tables(ours), *dense_weights(ours)], alone.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(mine_of, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        ours.predict(ids, verbose=0), alone.predict(ids, verbose=0), rtol=1e-3, atol=1e-4
+    )
 
 
-def fitted(keras_rs_like: bool, dataset: Any) -> list[Any]:
-    """Returns the weights and tables of a model after two epochs, and its predictions."""
-    keras.utils.set_random_seed(2)
-    configs = {}
-    for name, vocabulary, shape in (("a", 200, (None, 2)), ("b", 9, (None,))):
-        table = keras_rs.layers.TableConfig(
-            name,
-            vocabulary,
-            4,
-            initializer=keras.initializers.RandomNormal(seed=3),
-            optimizer=keras.optimizers.SGD(0.5),
-            placement="default_device" if keras_rs_like else "auto",
-        )
-        configs[name] = keras_rs.layers.FeatureConfig(name, table, shape, (None, 4))
-    layer = (keras_rs.layers.DistributedEmbedding if keras_rs_like else DistributedEmbedding)(configs)
-    inputs = {"a": keras.Input([2], dtype="int64"), "b": keras.Input([], dtype="int64")}
-    embedded = layer(inputs)
-    hidden = keras.layers.Dense(5, "tanh")(keras.layers.Concatenate()([embedded["a"], embedded["b"]]))
-    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
-    optimizer = keras.optimizers.SGD(0.5)
-    if not keras_rs_like:
-        optimizer = hvd.DistributedOptimizer(optimizer)
-    else:
-        tables = built_tables()
-        for name, values in tables.items():
-            layer._default_device_embedding_layers[name].embeddings.assign(values)
-    model.compile(optimizer, loss="mse", jit_compile=False)
-    batch = BATCH * (hvd.size() if keras_rs_like else 1)
-    model.fit(dataset.batch(batch), epochs=2, shuffle=False, verbose=0)
-    predicted = model.predict(dataset.take(BATCH).batch(BATCH), verbose=0)
-    assert np.isfinite(predicted).all()
-    dense = [v.numpy() for layer in model.layers for v in layer.trainable_variables if v.shape != (1,)]
-    return [*dense[-4:], *(table.numpy() for _, table in sorted(layer.get_embedding_tables().items()))]
+def embedding_tables(model: keras.Model) -> list[Any]:
+    layer = next(one for one in model.layers if isinstance(one, DistributedEmbedding))
+    return [table.numpy() for _, table in sorted(layer.get_embedding_tables().items())]
 
 
 @case
@@ -283,6 +297,42 @@ def ids_that_no_table_has_are_refused() -> None:
         ids["user"] = tf.constant([0, wrong])
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"user.*{wrong}"):
             layer(ids)
+
+
+@case
+def a_rank_may_have_an_empty_batch() -> None:
+    """It waits for the others, and they for it; the updates are the others' alone."""
+    layer = built()
+    inputs, _ = as_inputs(drawn(hvd.rank(), 0))
+    if hvd.rank() == hvd.size() - 1:
+        sparse = tf.sparse.slice(inputs["tags"], [0, 0], [0, 4])
+        inputs = {name: sparse if name == "tags" else one[:0] for name, one in inputs.items()}
+    with tf.GradientTape() as tape:
+        outputs = layer(inputs)
+        loss = tf.add_n([tf.reduce_sum(one) for one in outputs.values()])
+    tape.gradient(loss, layer.trainable_variables)
+    assert all(np.all(np.isfinite(table)) for table in layer.get_embedding_tables().values())
+    assert layer.tables.statistics()["updates"] == 1
+
+
+@case
+def gradients_that_are_no_numbers_are_refused() -> None:
+    """By the rank that has the row, which names it; nothing of that update is applied there."""
+    layer = built("table")
+    before = {name: one.numpy() for name, one in layer.get_embedding_tables().items()}
+    inputs, _ = as_inputs(drawn(hvd.rank(), 0))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(inputs)["user"]) * float("nan")
+    plan = layer.tables.plan
+    owner = next(one.rank for one in plan.shards if plan.tables[one.table].name == "sgd")
+    if hvd.rank() == owner:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'sgd' is not finite"):
+            tape.gradient(loss, layer.trainable_variables)
+    else:
+        tape.gradient(loss, layer.trainable_variables)
+    hvd.barrier()
+    for name, table in layer.get_embedding_tables().items():
+        np.testing.assert_array_equal(table, before[name])
 
 
 @case

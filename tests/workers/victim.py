@@ -26,6 +26,7 @@ OUT = Path(os.environ["OUT"])
 WAYS = {
     "horovod": lambda: {},
     "geryon overlap": lambda: {"transport": trepak.Geryon()},
+    "pipeline": lambda: {},
     "lanes overlap": lambda: {"transport": Collectives(lambda total: PieceRules(40, 80, 0))},
     "quorum": lambda: {"sync": trepak.RNA(choices=3, quorum=3)},
     "rounds": lambda: {"sync": trepak.RNA()},
@@ -111,6 +112,17 @@ def order(_: Any) -> None:
         announce.on_train_batch_end(number)
 
 
+def with_embeddings() -> list[Any]:
+    """Returns a model's beginning: its six numbers are ids of a table that lies on all ranks."""
+    import keras_rs
+
+    table = keras_rs.layers.TableConfig("numbers", 500, 8, optimizer="adagrad")
+    configs = keras_rs.layers.FeatureConfig("numbers", table, (None, 6), (None, 8))
+    inputs = keras.Input((6,))
+    ids = keras.ops.cast(keras.ops.abs(100 * inputs), "int64") % 500
+    return [keras.Model(inputs, trepak.layers.DistributedEmbedding(configs)(ids))]
+
+
 LOOPS = {"fit": fit, "eager_loop": eager_loop, "compiled_loop": compiled_loop, "order": order}
 
 
@@ -124,11 +136,14 @@ def main() -> None:
     # Large where rounds and pushes are to take most of the time.
     hidden = 1024 if way in ("rounds", "groups", "pairs", "superstep") else 8
     middle = [keras.layers.Dense(hidden, activation="tanh") for _ in range(2)]
-    model = keras.Sequential([keras.Input((6,)), *middle, keras.layers.Dense(3)])
+    first = with_embeddings() if way == "pipeline" else [keras.Input((6,))]
+    model = keras.Sequential([*first, *middle, keras.layers.Dense(3)])
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **WAYS[way]())
     model.compile(optimizer, loss="mse", jit_compile=False)
     if way.endswith("overlap"):
         trepak.overlap(model)
+    elif way == "pipeline":
+        trepak.pipeline(model)
     try:
         LOOPS[sys.argv[1]](model)
     except hvd.elastic.HorovodInternalError as error:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics
-from trepak.tf_plugins.layers import row_optimizers
+from trepak.tf_plugins.layers import keras_tables, row_optimizers
 from trepak.tf_plugins.layers.embedding_inputs import feature_input
 from trepak.tf_plugins.layers.embedding_plan import Table, make_plan
 from trepak.tf_plugins.layers.embedding_schedule import Exact, Schedule
@@ -35,7 +35,9 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
     looks up. Tables with `placement="default_device"` stay KerasRS's: whole on each rank, trained
     by the model's optimizer.
 
-    All ranks call the layer equally often, so it goes with `sync=BSP()`.
+    All ranks call the layer equally often, so it goes with `sync=BSP()`. Building it is a
+    collective call, and so is loading a model that has it. The rest of saving and loading is not:
+    one rank alone reads and writes the tables of all.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         feature_configs: Any,
         *,
         sharding: str | Mapping[str, str] = "auto",
+        tables_in_files: bool = True,
         fast_bytes: int = 0,
         folder: str | os.PathLike[str] | None = None,
         hashed: bool | Collection[str] = False,
@@ -56,6 +59,8 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
             feature_configs: a nested structure of `keras_rs.layers.FeatureConfig`.
             sharding: how tables are cut, for all or by table name: "row", "column", "table" or
                 "auto"; see docs/sven.md.
+            tables_in_files: whether Keras' files (`save`, `save_weights`) have the tables and what
+                their optimizers keep; without, `trepak.layers.save_tables` saves them.
             fast_bytes: with a folder, how much memory a rank has for its rows, of all tables
                 together. `trepak.callbacks.EmbeddingPlacement` says which rows lie in it; until
                 then the first ones of each table do. On a machine with an accelerator too it is
@@ -83,6 +88,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         """
         self.storage = storage(fast_bytes, folder, hashed, min_count, row_limit)
         self._sharding = dict(sharding) if isinstance(sharding, Mapping) else sharding
+        self._tables_in_files = tables_in_files
         self._configs: dict[str, Any] = {}
         self.tables: EmbeddingTables | None = None
         self.schedule: Schedule = Exact()
@@ -120,6 +126,10 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         # No row is a Keras variable. Without one that is trained TensorFlow would not ask for the
         # gradient in which rows are.
         self._anchor = self.add_weight(name="anchor", shape=(1,), initializer="zeros")
+        # What optimizers count must be the same on all ranks, so it is broadcast with the model.
+        for optimizer in self._optimizers:
+            for variable in optimizer.variables:
+                self._track_variable(variable)
         numbers = {table.name: number for number, table in enumerate(self._table_configs)}
         look_ups = dict.fromkeys(numbers, 0)
         features = []
@@ -161,11 +171,62 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         return outputs
 
     def _sparsecore_get_embedding_tables(self) -> dict[str, Any]:
-        """Returns whole tables, by name; a collective call."""
+        """Returns whole tables, by name; no collective call."""
         assert self.tables is not None
         tables = self.tables.plan.tables
         return {table.name: self.tables.whole(number) for number, table in enumerate(tables)}
 
+    def set_embedding_tables(self, tables: Mapping[str, Any]) -> None:
+        """Sets tables of all ranks, by name; no collective call: one rank does it for all.
+
+        Args:
+            tables: those to be set; whole, [rows, columns].
+
+        Raises:
+            ValueError: there is no such table, or it has another shape.
+        """
+        assert self.tables is not None
+        known = {table.name: number for number, table in enumerate(self.tables.plan.tables)}
+        for name, values in tables.items():
+            if name not in known:
+                raise ValueError(f"there is no table {name!r}; there are {', '.join(known)}.")
+            table = self.tables.plan.tables[known[name]]
+            if tuple(np.shape(values)) != (table.rows, table.columns):
+                raise ValueError(
+                    f"the table {name!r} has the shape {(table.rows, table.columns)}, the values "
+                    f"{tuple(np.shape(values))}."
+                )
+        for name, values in tables.items():
+            self.tables.write(known[name], 0, values)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves tables and what their optimizers keep, of all ranks; no collective call.
+
+        Raises:
+            MemoryError: this rank has not enough memory for them.
+        """
+        super().save_own_variables(store)
+        if self._tables_in_files and self.tables is not None:
+            keras_tables.save(self.name, self.tables, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads what any number of ranks have saved, for all ranks; no collective call.
+
+        Raises:
+            ValueError: the file has no such tables.
+        """
+        keys = list(store.keys())
+        if self.tables is not None and (
+            self._tables_in_files or any(map(keras_tables.is_key, keys))
+        ):
+            keras_tables.load(self.name, self.tables, store)
+        super().load_own_variables({k: store[k] for k in keys if not keras_tables.is_key(k)})
+
     def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` makes the layer from."""
-        return {**super().get_config(), "sharding": self._sharding, **self.storage.config()}
+        return {
+            **super().get_config(),
+            "sharding": self._sharding,
+            "tables_in_files": self._tables_in_files,
+            **self.storage.config(),
+        }

@@ -68,9 +68,8 @@ def feature_input(path: str, ids: Any, weights: Any = None) -> FeatureInput:
         flat_weights = None if weights is None else weights.flat_values
     else:
         return _dense(ids, weights)
-    return FeatureInput(
-        tf.cast(values, tf.int64), tf.cast(splits, tf.int64), _flat(flat_weights), shape, static, True
-    )
+    ids, splits = tf.cast(values, tf.int64), tf.cast(splits, tf.int64)
+    return FeatureInput(ids, splits, _flat(flat_weights), shape, static, True)
 
 
 def _dense(ids: Any, weights: Any) -> FeatureInput:

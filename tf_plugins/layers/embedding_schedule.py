@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
-from trepak.tf_plugins.layers.embedding_tables import Answered, EmbeddingTables, Returned
+from trepak.tf_plugins.layers.embedding_tables import Answered, Asked, EmbeddingTables, Returned
 
 
 class Schedule(Protocol):
@@ -76,12 +76,31 @@ class Ahead:
         Raises:
             RuntimeError: the layer is called more often in training than otherwise.
         """
-        if not self._answered:
-            raise RuntimeError(
-                "the model calls a DistributedEmbedding more often when it trains than when it "
-                "predicts, so that its look-ups can't be made ahead: train it without pipeline()."
-            )
-        return tables.combine(self._answered.pop(0), inputs, anchor, self.returned.append)
+        return tables.combine(_next(self._answered), inputs, anchor, self.returned.append)
+
+
+class AskedAhead:
+    """Only the ids have travelled ahead, which changes no result."""
+
+    def __init__(self, asked: Sequence[Asked]) -> None:
+        """Takes the ids of a batch, one for each call of the layer."""
+        self._asked = list(asked)
+
+    def look_up(
+        self, tables: EmbeddingTables, inputs: Sequence[FeatureInput], anchor: Any
+    ) -> list[Any]:
+        """Returns the rows as all steps before have left them."""
+        answered = tables.answer(_next(self._asked))
+        return tables.combine(answered, inputs, anchor, tables.update)
+
+
+def _next(calls: list[Any]) -> Any:
+    if not calls:
+        raise RuntimeError(
+            "the model calls a DistributedEmbedding more often when it trains than when it "
+            "predicts, so that its look-ups can't be made ahead: train it without pipeline()."
+        )
+    return calls.pop(0)
 
 
 @contextlib.contextmanager

@@ -20,15 +20,13 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, sessions
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
-from trepak.horovod_ext.collectives import allgather
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
-from trepak.tf_plugins.layers.embedding_plan import Plan, Shard
+from trepak.tf_plugins.layers.embedding_plan import Plan
+from trepak.tf_plugins.layers.embedding_rows import EmbeddingRows
 from trepak.tf_plugins.layers.embedding_storage import Storage
 from trepak.tf_plugins.layers.embedding_tiers import EmbeddingTiers
-
-_READ_ROWS = 1 << 16  # at once
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,8 @@ class EmbeddingTables:
         plan: which rank has what.
         features: what is looked up.
         optimizers: by table, a Keras optimizer; set its learning rate to change the table's.
+        rows: of all ranks, to be read and written.
+        label: the same on all ranks, and no other tables'.
         tiers: which of this rank's rows lie in fast memory.
     """
 
@@ -120,8 +120,17 @@ class EmbeddingTables:
             **self._storage.of_store(),
         )["store"]
         self.tiers = EmbeddingTiers(self._store)
-        self._label = f"embeddings {sessions.draw_number()}"
-        weakref.finalize(self, call, "close_embeddings", store=self._store)
+        try:
+            session = sessions.open_session("embeddings", {"store": self._store})
+        except Exception:
+            call("close_embeddings", store=self._store, session=-1)
+            raise
+        finalizer = weakref.finalize(
+            self, call, "close_embeddings", store=self._store, session=session
+        )
+        finalizer.atexit = False  # others may still read, until sessions end
+        self.rows = EmbeddingRows(plan, basics.rank(), self._store, session)
+        self.label = f"embeddings {session}"
 
     def initialise(self, initializers: Sequence[Any]) -> None:
         """Gives tables their first values; a collective call.
@@ -136,7 +145,7 @@ class EmbeddingTables:
             for first, values in initial_rows.blocks(
                 initializer, table.name, table.rows, table.columns
             ):
-                self.write(number, first, values)
+                self.rows.write_table(number, first, values[:, None], only_mine=True)
             if self._storage.of_table(table.name)["min_count"]:
                 name = f"{table.name}: default row"
                 drawn = initial_rows.blocks(initializer, name, table.rows, table.columns)
@@ -159,6 +168,12 @@ class EmbeddingTables:
             store=self._store,
         )
         return Asked(routing, value_splits, self._send(requests, splits, "ids").ticket)
+
+    def ask_nothing(self) -> Asked:
+        """Takes part in the others' `ask`, without ids: they wait for all ranks'."""
+        none = tf.zeros([0], tf.int64)
+        splits = tf.zeros([self.plan.ranks], tf.int64)
+        return Asked(none, splits, self._send(none, splits, "ids").ticket)
 
     def answer(self, asked: Asked, permits: int = 0) -> Answered:
         """Looks up what all ranks have asked this one for, and sends it; waits for the ids only.
@@ -252,55 +267,45 @@ class EmbeddingTables:
             permits=permits,
         )
 
+    def permits(self, reset: bool = False) -> dict[str, Any]:
+        """Returns what look-ups with permits have seen since the last reset.
+
+        look_ups: how many there were; most_stale: updates of batches before its own that one has
+        missed at most; versions: of the last ones, how many updates each has seen.
+
+        Args:
+            reset: forget it, and have all permits there again.
+        """
+        found: dict[str, Any] = call("embedding_permits", store=self._store, reset=reset)
+        return found
+
     def _send(self, values: Any, splits: Any, what: str) -> Alltoall:
-        return alltoall_async(values, splits, name=f"{self._label}: {what}")
+        return alltoall_async(values, splits, name=f"{self.label}: {what}")
 
     def _receive(self, ticket: Any, dtype: tf.DType, what: str) -> tuple[Any, Any]:
-        label = f"{self._label}: {what}"
+        label = f"{self.label}: {what}"
         return Alltoall(ticket, dtype, tf.TensorShape([]), opened(), label).wait()
 
     def write(self, table: int, first_row: int, values: Any) -> None:
-        """Sets rows of a table as far as this rank has them.
+        """Sets weights of a table, on whichever ranks they are; no collective call.
 
         Args:
             table: its number.
             first_row: of the table.
             values: float32, [rows, columns], of the table's rows from there on.
         """
-        for number, shard in self._mine(table):
-            first, step, count = _rows_within(shard, first_row, len(values))
-            if count:
-                columns = slice(shard.first_column, shard.first_column + shard.columns)
-                rows = np.ascontiguousarray(values[first :: shard.row_stride, columns], "float32")
-                load().trepak_embedding_write(number, step, rows, store=self._store)
+        self.rows.write_table(table, first_row, np.asarray(values)[:, None])
 
     def _write_default_row(self, table: int, values: Any) -> None:
         """Sets what stands for rows that are not admitted: the row behind a shard's last one."""
-        for number, shard in self._mine(table):
-            columns = slice(shard.first_column, shard.first_column + shard.columns)
-            row = np.ascontiguousarray(values[:, columns], "float32")
-            load().trepak_embedding_write(number, shard.rows, row, store=self._store)
+        for number, shard in self.rows.shards(table):
+            if shard.rank == self.rows.rank:
+                columns = slice(shard.first_column, shard.first_column + shard.columns)
+                self.rows.write(number, shard.rows, values[:, None, columns])
 
     def whole(self, table: int) -> Any:
-        """Returns a whole table, float32, [rows, columns]; a collective call."""
-        about = self.plan.tables[table]
-        mine = [self._read(number, shard) for number, shard in self._mine(table)]
-        flat = tf.concat([tf.zeros([0]), *(tf.reshape(one, [-1]) for one in mine)], 0)
-        of_all = allgather(flat, name=f"{self._label}: table").numpy()  # in the order of ranks
-        values = np.zeros((about.rows, about.columns), "float32")
-        for shard in sorted(self._shards(table), key=lambda shard: shard.rank):
-            part, of_all = np.split(of_all, [shard.rows * shard.columns])
-            columns = slice(shard.first_column, shard.first_column + shard.columns)
-            values[shard.first_row :: shard.row_stride, columns] = part.reshape(shard.rows, -1)
-        return tf.constant(values)
-
-    def _read(self, number: int, shard: Shard) -> Any:
-        read = load().trepak_embedding_read
-        parts = [
-            read(number, first, min(_READ_ROWS, shard.rows - first), store=self._store)
-            for first in range(0, shard.rows, _READ_ROWS)
-        ]
-        return tf.concat([tf.zeros([0, shard.columns]), *parts], 0)
+        """Returns a whole table's weights, float32, [rows, columns]; no collective call."""
+        return tf.constant(self.rows.whole(table)[:, 0])
 
     def statistics(self) -> dict[str, int]:
         """Returns what this rank's share has counted.
@@ -314,24 +319,3 @@ class EmbeddingTables:
         """
         counted: dict[str, int] = call("embedding_statistics", store=self._store)
         return counted
-
-    def _shards(self, table: int) -> list[Shard]:
-        return [shard for shard in self.plan.shards if shard.table == table]
-
-    def _mine(self, table: int) -> list[tuple[int, Shard]]:
-        rank = basics.rank()
-        return [
-            (number, shard)
-            for number, shard in enumerate(self.plan.shards)
-            if shard.table == table and shard.rank == rank
-        ]
-
-
-def _rows_within(shard: Shard, first_row: int, count: int) -> tuple[int, int, int]:
-    """Returns which of a table's rows from first_row on are a shard's.
-
-    The first of them, counted from first_row; the same, counted within the shard; how many.
-    """
-    skipped = max(0, -(-(first_row - shard.first_row) // shard.row_stride))  # of the shard's rows
-    first = shard.first_row + skipped * shard.row_stride - first_row
-    return first, skipped, len(range(first, count, shard.row_stride))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -78,6 +78,23 @@ def described(optimizer: Any) -> dict[str, Any]:
 def slots_of(optimizer: Any) -> int:
     """Returns how many numbers an optimizer keeps for each weight."""
     return _RULES[type(optimizer)][2]
+
+
+def state_of(optimizer: Any) -> dict[str, Any]:
+    """Returns what an optimizer knows beside its rows: updates, and its rate if it can be set."""
+    rate = optimizer._learning_rate
+    is_set = isinstance(rate, keras.Variable)
+    return {
+        "iterations": int(optimizer.iterations.numpy()),
+        "learning_rate": float(rate.numpy()) if is_set else None,
+    }
+
+
+def set_state(optimizer: Any, state: Mapping[str, Any]) -> None:
+    """Sets what `state_of` has returned; a schedule stays what it is."""
+    optimizer.iterations.assign(state["iterations"])
+    if state["learning_rate"] is not None and isinstance(optimizer._learning_rate, keras.Variable):
+        optimizer._learning_rate.assign(state["learning_rate"])
 
 
 def rates(optimizers: Sequence[Any]) -> Any:

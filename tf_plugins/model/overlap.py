@@ -12,6 +12,7 @@ from trepak.tf_plugins.optimizer.distributed_optimizer import DistributedMixin
 
 _NAME = "overlap"
 
+
 def overlap(model: Any) -> Any:
     """Lets transfers of gradients overlap the computing of the next step in `fit`.
 

@@ -155,6 +155,7 @@ class GridMaker {
             {end, std::vector<uint32_t>(pieces, kNoShard), std::vector<int64_t>(pieces, 0)});
       }
     }
+    grid_.begins.push_back(grid_.blocks.size());
   }
 
   // Gives a shard its cells.

@@ -3,6 +3,7 @@
 #ifndef TREPAK_OPS_RUNTIME_SVEN_EMBEDDING_PLAN_H_
 #define TREPAK_OPS_RUNTIME_SVEN_EMBEDDING_PLAN_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,15 +55,16 @@ struct EmbeddingGrid {
       *place = row / stride;
       remainder = row - *place * stride;
     }
-    size_t block = begins[static_cast<size_t>(remainder)];
-    while (*place >= blocks[block].end) {
-      ++block;
-    }
-    return block;
+    const size_t* const begin = &begins[static_cast<size_t>(remainder)];
+    const Block* const first = blocks.data() + begin[0];
+    return static_cast<size_t>(
+        std::upper_bound(first, blocks.data() + begin[1], *place,
+                         [](int64_t mine, const Block& block) { return mine < block.end; }) -
+        blocks.data());
   }
 
   int64_t stride = 1;
-  std::vector<size_t> begins;   // by remainder: its first block
+  std::vector<size_t> begins;   // by remainder: its first block; then how many there are
   std::vector<Block> blocks;    // those of a remainder stand together, in the order of rows
   std::vector<int64_t> pieces;  // where the pieces of columns begin, and the end of the last one
 };
@@ -83,6 +85,13 @@ class EmbeddingPlan {
 
   // The numbers of the shards that a rank has, in the plan's order.
   const std::vector<uint32_t>& shards_of(size_t rank) const { return shards_of_[rank]; }
+
+  // Numbers in a row of a shard: weights, `with_slots` what the optimizer keeps too.
+  size_t WidthOf(size_t shard, bool with_slots) const {
+    const EmbeddingShard& of = shards_[shard];
+    const size_t slots = with_slots ? SlotsOf(tables_[of.table].optimizer) : 0;
+    return static_cast<size_t>(of.columns) * (1 + slots);
+  }
 
   // For messages: the row of the table that is row `row` of a shard.
   int64_t RowOfTable(size_t shard, int64_t row) const {

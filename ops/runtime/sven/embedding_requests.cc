@@ -1,5 +1,6 @@
 #include "ops/runtime/sven/embedding_requests.h"
 
+#include <limits>
 #include <string>
 
 namespace trepak {
@@ -74,6 +75,9 @@ Status EmbeddingRequests::ParseOne(const EmbeddingPlan& plan, size_t rank, Span<
   if (place != request.size) {
     return InvalidArgumentError("it has " + std::to_string(request.size) + " numbers, but asks " +
                                 "with only " + std::to_string(place));
+  }
+  if (rows_ >= std::numeric_limits<uint32_t>::max()) {
+    return InvalidArgumentError("with it there are too many rows: " + std::to_string(rows_));
   }
   value_splits_.push_back(static_cast<int64_t>(values_ - before));
   return OkStatus();

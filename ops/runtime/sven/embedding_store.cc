@@ -37,7 +37,7 @@ void AddGradient(size_t count, const float* __restrict__ gradient, float* __rest
 }
 
 // Returns whether all are finite then: whether the difference of each to itself is zero.
-bool Scale(size_t count, float scale, float* values) {
+bool ScaleFinite(size_t count, float scale, float* values) {
   int wrong = 0;
   for (size_t i = 0; i < count; ++i) {
     const float value = values[i] * scale;
@@ -87,7 +87,9 @@ Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, 
     }
   }
   fast_rows_ += fast;
+  ++lookups_;
   rows_looked_up_ += requests.rows();
+  bytes_answered_ += requests.values() * sizeof(float);
   return OkStatus();
 }
 
@@ -188,7 +190,7 @@ Status EmbeddingStore::ScaleSums(size_t mine, float scale) {
   const auto columns = static_cast<size_t>(shard(mine).columns);
   const Sums& sums = sums_[mine];
   float* const begin = summed_.get() + sums.begin;
-  if (Scale(sums.rows.size() * columns, scale, begin)) {
+  if (ScaleFinite(sums.rows.size() * columns, scale, begin)) {
     return OkStatus();
   }
   size_t place = 0;
@@ -224,7 +226,7 @@ Status EmbeddingStore::FindRows(size_t number, int64_t first_row, int64_t count,
 Status EmbeddingStore::Width(size_t number, bool with_slots, size_t* width) const {
   size_t mine = 0;
   TREPAK_RETURN_IF_ERROR(FindRows(number, 0, 0, &mine));
-  *width = with_slots ? rows_[mine].record() : static_cast<size_t>(shard(mine).columns);
+  *width = plan_->WidthOf(number, with_slots);
   return OkStatus();
 }
 
@@ -260,7 +262,9 @@ EmbeddingStatistics EmbeddingStore::statistics() const {
   EmbeddingStatistics found;
   found.ids = ids_;
   found.unique_rows = unique_rows_;
+  found.lookups = lookups_;
   found.rows_looked_up = rows_looked_up_;
+  found.bytes_answered = bytes_answered_;
   found.rows_updated = rows_updated_;
   found.updates = updates_;
   found.fast_rows = fast_rows_;

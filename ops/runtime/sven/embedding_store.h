@@ -27,9 +27,11 @@ namespace trepak {
 
 // What a store has done since it was made.
 struct EmbeddingStatistics {
-  uint64_t ids = 0;             // that this rank has routed
-  uint64_t unique_rows = 0;     // of tables, that these were of
-  uint64_t rows_looked_up = 0;  // for all ranks
+  uint64_t ids = 0;          // that this rank has routed
+  uint64_t unique_rows = 0;  // of tables, that these were of
+  uint64_t lookups = 0;      // of all ranks' requests
+  uint64_t rows_looked_up = 0;
+  uint64_t bytes_answered = 0;
   uint64_t rows_updated = 0;
   uint64_t updates = 0;
   uint64_t bytes = 0;          // of rows, touched or not, in memory and in files
@@ -117,6 +119,9 @@ class EmbeddingStore {
   }
   EmbeddingStatistics statistics() const;
 
+  // How many updates reads see at least.
+  uint64_t updates() const { return updates_; }
+
   // A copy; and has all permits there again.
   EmbeddingPermits permits() const;
   void ResetPermits();
@@ -169,7 +174,9 @@ class EmbeddingStore {
 
   std::atomic<uint64_t> ids_{0};
   std::atomic<uint64_t> unique_rows_{0};
+  std::atomic<uint64_t> lookups_{0};
   std::atomic<uint64_t> rows_looked_up_{0};
+  std::atomic<uint64_t> bytes_answered_{0};
   std::atomic<uint64_t> rows_updated_{0};
   std::atomic<uint64_t> updates_{0};
   std::atomic<uint64_t> fast_rows_{0};

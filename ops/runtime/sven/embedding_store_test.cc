@@ -75,7 +75,9 @@ TEST_F(EmbeddingStoreTest, LooksUpWhatEachRankAsksFor) {
   std::vector<float> values(requests_.values());
   EXPECT_TRUE(store_->LookUp(requests_, values.data()).ok());
   EXPECT_THAT(values, ElementsAre(40, 41, 8, 5, 20, 21, 20, 21));
+  EXPECT_EQ(store_->statistics().lookups, 1U);
   EXPECT_EQ(store_->statistics().rows_looked_up, 5U);
+  EXPECT_EQ(store_->statistics().bytes_answered, 8 * sizeof(float));
 }
 
 TEST_F(EmbeddingStoreTest, SlotsAreInitialisedAndKeptWithTheirRow) {

@@ -1,0 +1,20 @@
+"""Sven: the alltoall, tables over ranks, and the pipeline; see the workers of these names."""
+
+from __future__ import annotations
+
+from conftest import Shown, shows
+
+
+@shows({"mpi-2": ["alltoall"], "gloo-3": ["alltoall"]})
+def test_alltoall(shown: Shown) -> None:
+    shown.check()
+
+
+@shows({"mpi-3": ["embeddings"], "gloo-2": ["embeddings"]})
+def test_embeddings(shown: Shown) -> None:
+    shown.check()
+
+
+@shows({"mpi-2": ["pipeline"], "gloo-3": ["pipeline"]})
+def test_pipeline(shown: Shown) -> None:
+    shown.check()

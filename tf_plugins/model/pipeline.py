@@ -1,0 +1,239 @@
+"""`pipeline(model)`: a step's look-ups and updates beside the steps before and after it.
+
+Sven's four-stage pipeline (thesis, section 6.1.2, Figure 6.2b). In interval k a rank looks up what
+batch k + 1 needs (SFP) and computes forward (FP) while the gradients of batch k - 1 are on their
+way; it computes backward (BP) while the rows of batch k + 1 are; and it updates the rows of batch
+k - 1 (SBP) while the dense gradients of batch k are reduced. TensorFlow runs all of it as one
+graph: data orders what depends on each other, and stateful ops go in the order in which they are
+traced, which is that of the schedule.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trepak.horovod_ext import basics
+from trepak.horovod_ext.alltoall import Alltoall, alltoall_async
+from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
+from trepak.tf_plugins.layers.embedding_schedule import Ahead, AskedAhead, Collecting, scheduled
+from trepak.tf_plugins.layers.embedding_tables import Answered, Asked, Returned
+from trepak.tf_plugins.model.flushing import flushing_methods
+from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
+
+_NAME = "pipeline"
+STAGES = (0, 1, 4)
+# The look-up of batch t sees at least the update of batch t - 3.
+_PERMITS = 3
+_AHEAD = 2  # batches whose ids are under way while one is trained
+
+
+def pipeline(model: Any, stages: int = 4) -> Any:
+    """Has `fit` work on several batches at a time, where their embeddings allow it.
+
+    To be called after `model.compile`, on all ranks. With four stages a look-up misses the updates
+    of the two batches before its own, and never more; all are made before evaluation, prediction
+    and saving, and when an epoch ends. An epoch ends for all ranks where the first one has no more
+    data.
+
+    Args:
+        model: a compiled Keras model with `DistributedEmbedding` layers, whose inputs depend on no
+            trained weights; it is changed in place and returned.
+        stages: 4; or 1, in which only ids travel ahead, which changes no result; or 0, which takes
+            the pipeline off again.
+
+    Raises:
+        ValueError: there are no such layers or stages, or steps are run in blocks.
+    """
+    if stages not in STAGES:
+        raise ValueError(f"stages must be one of {STAGES}, got {stages}.")
+    detach(model, _NAME)
+    if stages == 0:
+        return model
+    if not _layers(model):
+        raise ValueError("pipeline() needs a model with a trepak.layers.DistributedEmbedding.")
+    if getattr(model, "steps_per_execution", 1) != 1:
+        raise ValueError("pipeline() can't run steps in blocks: leave steps_per_execution at 1.")
+    running = _Pipeline(model, stages)
+
+    def function(model: Any, plain: Any) -> Callable[[Any], Any]:
+        del model, plain
+        return running.step
+
+    methods = flushing_methods(lambda _: running.flush(), lambda _: running.restart())
+    attach(model, ModelHook(_NAME, methods, function, retraces=True))
+    return model
+
+
+def _layers(model: Any) -> list[Any]:
+    found = model._flatten_layers()
+    return [layer for layer in found if isinstance(layer, DistributedEmbedding)]
+
+
+@dataclass
+class _Batch:
+    """A batch in the pipeline.
+
+    Attributes:
+        data: what `train_step` takes; None: this rank has no more.
+        asked: by layer, of each of its calls, ids under way.
+        at_hand: an alltoall of whether each rank has such a batch; when it is over: whether all do.
+        answered: by layer and call, rows under way, as soon as they are.
+    """
+
+    data: Any
+    asked: list[list[Asked]]
+    at_hand: Alltoall | bool
+    answered: list[list[Answered]] | None = None
+
+    def is_everywhere(self) -> bool:
+        """Tells whether all ranks have it; waits for what they say."""
+        if isinstance(self.at_hand, Alltoall):
+            self.at_hand = bool(tf.reduce_all(self.at_hand.wait()[0] == 1))
+        return self.at_hand
+
+
+class _Pipeline:
+    """The batches of one model that are under way on this rank."""
+
+    def __init__(self, model: Any, stages: int) -> None:
+        self._model, self._is_whole = model, stages == 4
+        self._iterator: Any = None
+        self._window: deque[_Batch] = deque()
+        self._returned: list[list[Returned]] | None = None
+        self._calls = [1] * len(_layers(model))  # by layer, of a step
+        self._ask = self._function(self._asked)
+        self._answer = self._function(self._answered)
+        self._train = self._function(self._trained)
+        self._update = self._function(self._updated)
+
+    def _function(self, plain: Any) -> Any:
+        is_eager = self._model.run_eagerly
+        return plain if is_eager else tf.function(plain, reduce_retracing=True, autograph=False)
+
+    def step(self, iterator: Iterator[Any]) -> Any:
+        """Trains on the next batch: Keras' train function.
+
+        Raises:
+            StopIteration: a rank has no more data.
+        """
+        if iterator is not self._iterator:
+            self.restart()
+            self._iterator = iterator
+        while len(self._window) < _AHEAD:
+            self._window.append(self._begin(iterator))
+        batch = self._window.popleft()
+        if not batch.is_everywhere():
+            self.restart()
+            raise StopIteration  # as Keras' own function does at the end of the data
+        # Not before: what one rank begins all must, and Keras calls a rank without data no more.
+        self._window.append(self._begin(iterator))
+        following = self._window[0] if self._window and self._window[0].is_everywhere() else None
+        if batch.answered is None and self._is_whole:
+            batch.answered = self._answer(batch.asked)
+        logs, self._returned, answered = self._train(
+            batch.data,
+            batch.answered or batch.asked,
+            self._returned,
+            following.asked if following is not None and self._is_whole else None,
+        )
+        if following is not None and self._is_whole:
+            following.answered = answered
+        return logs
+
+    def _begin(self, iterator: Iterator[Any]) -> _Batch:
+        data = next(iterator, None)
+        at_hand = alltoall_async(
+            tf.fill([basics.size()], tf.constant(int(data is not None))),
+            name=f"{self._label}: batches at hand",
+        )
+        # Who has no more sends empty ids: the others wait for them.
+        return _Batch(data, self._nothing() if data is None else self._ask(data), at_hand)
+
+    def flush(self) -> None:
+        """Makes the updates that are left, as soon as all ranks' gradients are here."""
+        returned, self._returned = self._returned, None
+        if returned is not None:
+            self._update(returned)
+
+    def restart(self) -> None:
+        """Begins anew: what was looked up and not trained is forgotten."""
+        self.flush()
+        self._window.clear()
+        self._iterator = None
+        for layer in _layers(self._model):
+            if layer.tables is not None:
+                layer.tables.permits(reset=True)
+
+    @property
+    def _label(self) -> str:
+        return str(_layers(self._model)[0].tables.label)
+
+    def _nothing(self) -> list[list[Asked]]:
+        layers = zip(_layers(self._model), self._calls, strict=True)
+        return [[layer.tables.ask_nothing() for _ in range(calls)] for layer, calls in layers]
+
+    # What follows is traced.
+
+    def _asked(self, data: Any) -> list[list[Asked]]:
+        model, layers = self._model, _layers(self._model)
+        collecting = [Collecting() for _ in layers]
+        inputs = keras.utils.unpack_x_y_sample_weight(data)[0]
+        with scheduled(layers, collecting):
+            # What this computes beside the ids is not wanted, and TensorFlow leaves it out.
+            model(inputs, training=False) if model._call_has_training_arg else model(inputs)
+        model._clear_losses()
+        self._calls = [len(one.inputs) for one in collecting]
+        pairs = zip(layers, collecting, strict=True)
+        return [[layer.tables.ask(one) for one in found.inputs] for layer, found in pairs]
+
+    def _answered(self, asked: list[list[Asked]]) -> list[list[Answered]]:
+        pairs = zip(_layers(self._model), asked, strict=True)
+        return [
+            [layer.tables.answer(one, _permits(layer, calls)) for one in calls]
+            for layer, calls in pairs
+        ]
+
+    def _trained(
+        self,
+        data: Any,
+        batch: Any,
+        returned: list[list[Returned]] | None,
+        following: list[list[Asked]] | None,
+    ) -> tuple[Any, list[list[Returned]] | None, list[list[Answered]] | None]:
+        layers = _layers(self._model)
+        answered = None if following is None else self._answered(following)
+        schedules: list[Any] = [(Ahead if self._is_whole else AskedAhead)(calls) for calls in batch]
+        with scheduled(layers, schedules):
+            logs = self._model._autoconvert_optionals(self._model.train_step)(data)
+        if returned is not None:
+            self._updated(returned)
+        if not self._is_whole:
+            return logs, None, answered
+        parts = zip(layers, schedules, batch, strict=True)
+        return logs, [_left(layer, one, calls) for layer, one, calls in parts], answered
+
+    def _updated(self, returned: list[list[Returned]]) -> None:
+        for layer, calls in zip(_layers(self._model), returned, strict=True):
+            for one in calls:
+                layer.tables.update(one, _permits(layer, calls))
+
+
+def _permits(layer: Any, calls: Sequence[Any]) -> int:
+    return _PERMITS * len(calls) if layer.trainable else 0
+
+
+def _left(layer: Any, schedule: Ahead, calls: Sequence[Any]) -> list[Returned]:
+    """Returns the gradients under way of a layer; all that was looked up must have them."""
+    if len(schedule.returned) != (len(calls) if layer.trainable else 0):
+        raise ValueError(
+            f"the loss does not depend on all outputs of {layer.name}, or other variables than the "
+            "model's trainable ones are trained: a pipeline can't tell which updates will come. "
+            "Set layer.trainable = False, or train without pipeline()."
+        )
+    return schedule.returned
