@@ -187,14 +187,6 @@ class EmbeddingTables:
             wanted, splits, store=self._store, permits=permits
         )
         sent = self._send(rows, row_splits, "rows").ticket
-        self.tiers.score(
-            asked.routing,
-            wanted,
-            splits,
-            lambda values, sizes: self._receive(
-                self._send(values, sizes, "importance").ticket, tf.float32, "importance"
-            )[0],
-        )
         return Answered(asked.routing, asked.value_splits, wanted, splits, sent)
 
     def combine(
@@ -217,6 +209,7 @@ class EmbeddingTables:
             "combiners": [feature.combiner for feature in self.features],
             "reduces": [one.reduces for one in inputs],
         }
+        self.tiers.score(answered.routing, answered.wanted, answered.splits, self._exchange)
         values, _ = self._receive(answered.rows, tf.float32, "rows")
         routing, splits = answered.routing, answered.value_splits
 
@@ -278,6 +271,11 @@ class EmbeddingTables:
         """
         found: dict[str, Any] = call("embedding_permits", store=self._store, reset=reset)
         return found
+
+    def _exchange(self, values: Any, splits: Any) -> Any:
+        """Sends numbers to the ranks that have the rows, and returns theirs."""
+        ticket = self._send(values, splits, "importance").ticket
+        return self._receive(ticket, tf.float32, "importance")[0]
 
     def _send(self, values: Any, splits: Any, what: str) -> Alltoall:
         return alltoall_async(values, splits, name=f"{self.label}: {what}")
