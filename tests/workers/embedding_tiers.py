@@ -21,6 +21,7 @@ from trepak.callbacks import EmbeddingPlacement
 from trepak.horovod_ext import exchange
 from trepak.layers import DistributedEmbedding
 from trepak.tf_plugins.layers.embedding_storage import Storage
+from trepak.tf_plugins.model.pipeline import pipeline
 
 STEPS, ROWS, BATCH = 12, 400, 8
 
@@ -95,8 +96,8 @@ def data(steps: int) -> Any:
     return tf.data.Dataset.from_tensor_slices((ids, labels)).batch(BATCH)
 
 
-def fitted(callbacks: list[Any], **options: Any) -> tuple[Any, Any]:
-    model = model_of(**options)
+def fitted(callbacks: list[Any], stages: int = 0, **options: Any) -> tuple[Any, Any]:
+    model = pipeline(model_of(**options), stages)
     model.fit(data(40), epochs=2, verbose=0, shuffle=False, callbacks=callbacks)
     layer = next(one for one in model.layers if isinstance(one, DistributedEmbedding))
     tables = {name: one.numpy() for name, one in layer.get_embedding_tables().items()}
@@ -132,8 +133,8 @@ def hot_rows_are_placed_after_the_warm_up() -> list[Any]:
 
 @case
 def rows_take_others_place_by_any_policy() -> None:
-    plain, _ = fitted([])
-    for policy in ("score", "lru", "lfu"):
+    for policy, stages in (("score", 0), ("score", 4), ("lru", 1), ("lfu", 4)):
+        plain, _ = fitted([], stages)
         callback = EmbeddingPlacement(
             5,
             policy=policy,
@@ -145,7 +146,7 @@ def rows_take_others_place_by_any_policy() -> None:
             verbose=0,
         )
         with tempfile.TemporaryDirectory() as folder:
-            tables, _ = fitted([callback], folder=folder, fast_bytes=1600)
+            tables, _ = fitted([callback], stages, folder=folder, fast_bytes=1600)
         check_same(tables, plain)
         placed = callback.placement
         assert placed is not None and placed.evictions > 0, (policy, placed)
@@ -154,20 +155,18 @@ def rows_take_others_place_by_any_policy() -> None:
 
 @case
 def labels_count_in_fit() -> None:
-    """With negative=0 only rows of positive samples have a score."""
-    callback = EmbeddingPlacement(
-        1, policy="score", every=10**6, labels=True, negative=0.0, verbose=0
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        _, layer = fitted([callback], folder=folder, fast_bytes=ROWS * 32)
-        scored = layer.tables.tiers.replace().scores
+    """With negative=0 only rows of positive samples have a score, in a pipeline too."""
+    scored = []
+    for labels, stages in ((True, 0), (True, 4), (lambda y: 0 * y, 0)):
         callback = EmbeddingPlacement(
-            1, policy="score", every=10**6, labels=lambda y: 0 * y, negative=0.0, verbose=0
+            1, policy="score", every=10**6, labels=labels, negative=0.0, verbose=0
         )
-        _, layer = fitted([callback], folder=folder, fast_bytes=ROWS * 32)
-        assert layer.tables.tiers.replace().scores == 0
+        with tempfile.TemporaryDirectory() as folder:
+            _, layer = fitted([callback], stages, folder=folder, fast_bytes=ROWS * 32)
+            scored.append(layer.tables.tiers.replace().scores)
+    assert scored[0] == scored[1] > scored[2] == 0, scored
     # One weight of 1 for each of three ids at most, and one of five samples is positive.
-    everywhere = sum(exchange.gather(scored, "found"))
+    everywhere = sum(exchange.gather(scored[0], "found"))
     assert 0 < everywhere < 3 * BATCH * hvd.size() * 0.4, everywhere
 
 

@@ -119,6 +119,7 @@ class EmbeddingTables:
             shards=[dataclasses.asdict(shard) for shard in plan.shards],
             **self._storage.of_store(),
         )["store"]
+        self.tiers = EmbeddingTiers(self._store)
         try:
             session = sessions.open_session("embeddings", {"store": self._store})
         except Exception:
@@ -130,7 +131,6 @@ class EmbeddingTables:
         finalizer.atexit = False  # others may still read, until sessions end
         self.rows = EmbeddingRows(plan, basics.rank(), self._store, session)
         self.label = f"embeddings {session}"
-        self.tiers = EmbeddingTiers(self._store)
 
     def initialise(self, initializers: Sequence[Any]) -> None:
         """Gives tables their first values; a collective call.
@@ -187,14 +187,6 @@ class EmbeddingTables:
             wanted, splits, store=self._store, permits=permits
         )
         sent = self._send(rows, row_splits, "rows").ticket
-        self.tiers.score(
-            asked.routing,
-            wanted,
-            splits,
-            lambda values, sizes: self._receive(
-                self._send(values, sizes, "importance").ticket, tf.float32, "importance"
-            )[0],
-        )
         return Answered(asked.routing, asked.value_splits, wanted, splits, sent)
 
     def combine(
@@ -217,6 +209,7 @@ class EmbeddingTables:
             "combiners": [feature.combiner for feature in self.features],
             "reduces": [one.reduces for one in inputs],
         }
+        self.tiers.score(answered.routing, answered.wanted, answered.splits, self._exchange)
         values, _ = self._receive(answered.rows, tf.float32, "rows")
         routing, splits = answered.routing, answered.value_splits
 
@@ -279,6 +272,11 @@ class EmbeddingTables:
         found: dict[str, Any] = call("embedding_permits", store=self._store, reset=reset)
         return found
 
+    def _exchange(self, values: Any, splits: Any) -> Any:
+        """Sends numbers to the ranks that have the rows, and returns theirs."""
+        ticket = self._send(values, splits, "importance").ticket
+        return self._receive(ticket, tf.float32, "importance")[0]
+
     def _send(self, values: Any, splits: Any, what: str) -> Alltoall:
         return alltoall_async(values, splits, name=f"{self.label}: {what}")
 
@@ -298,12 +296,10 @@ class EmbeddingTables:
 
     def _write_default_row(self, table: int, values: Any) -> None:
         """Sets what stands for rows that are not admitted: the row behind a shard's last one."""
-        for number, shard in enumerate(self.plan.shards):
-            if shard.table != table or shard.rank != self.rows.rank:
-                continue
-            columns = slice(shard.first_column, shard.first_column + shard.columns)
-            row = np.ascontiguousarray(values[:, columns], "float32")
-            load().trepak_embedding_write(number, shard.rows, row, store=self._store)
+        for number, shard in self.rows.shards(table):
+            if shard.rank == self.rows.rank:
+                columns = slice(shard.first_column, shard.first_column + shard.columns)
+                self.rows.write(number, shard.rows, values[:, None, columns])
 
     def whole(self, table: int) -> Any:
         """Returns a whole table's weights, float32, [rows, columns]; no collective call."""

@@ -16,7 +16,7 @@ Wrap = Callable[[Any, Callable[..., Any]], Callable[..., Any]]  # of a model, an
 
 # The outermost first: ranks agree on a batch before anything is done with it. Labels go around what
 # looks embeddings up.
-ORDER = ("lockstep", "overlap", "labels", "pipeline")
+ORDER = ("lockstep", "overlap", "pipeline", "labels")
 _ATTACHED = "_trepak_attached"
 
 

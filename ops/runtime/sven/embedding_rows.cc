@@ -79,12 +79,12 @@ Status EmbeddingRows::SetSlots(size_t slots) {
   rows_of_slots_.clear();
   fast_memory_ = EmbeddingMemory();
   fast_ = nullptr;
-  slots = std::min({slots, static_cast<size_t>(rows_), static_cast<size_t>(kHome)});
+  slots = std::min({slots, static_cast<size_t>(rows_), static_cast<size_t>(kRowIsHome)});
   if (slots > 0 && places_ == nullptr) {
     TREPAK_RETURN_IF_ERROR(
         EmbeddingMemory::Make(static_cast<size_t>(rows_) * sizeof(uint32_t), &place_memory_));
     places_ = static_cast<uint32_t*>(place_memory_.data());
-    std::fill(places_, places_ + rows_, kHome);
+    std::fill(places_, places_ + rows_, kRowIsHome);
   }
   TREPAK_RETURN_IF_ERROR(EmbeddingMemory::Make(slots * record_bytes(), &fast_memory_));
   fast_ = static_cast<float*>(fast_memory_.data());
@@ -128,7 +128,7 @@ Status EmbeddingRows::Place(const std::vector<bool>& chosen, Moves* moves) {
 
 void EmbeddingRows::MoveOut(size_t slot) {
   const int64_t row = std::exchange(rows_of_slots_[slot], kEmpty);
-  places_[row] = kHome;
+  places_[row] = kRowIsHome;
   std::memcpy(Row(row), fast_ + slot * record_, record_bytes());
 }
 

@@ -41,6 +41,50 @@ class EmbeddingMemory {
   size_t bytes_ = 0;
 };
 
+// In place of a slot: the row lies where all do that have none.
+constexpr uint32_t kRowIsHome = std::numeric_limits<uint32_t>::max();
+
+// The way to rows while nobody moves them: a copy, so that writing to rows can't change it, and a
+// loop needs not look again. Thread safety: as an array's.
+template <bool has_slots>
+struct RowView {
+  float* values;           // by row
+  float* fast;             // by slot
+  const uint32_t* places;  // by row
+  size_t record;
+
+  bool IsFast(int64_t row) const { return has_slots && places[row] != kRowIsHome; }
+
+  float* Row(int64_t row) const {
+    if constexpr (has_slots) {
+      // Both come without a jump, since which of them it is can't be foreseen.
+      const uint32_t place = places[row];
+      const size_t at = place == kRowIsHome ? static_cast<size_t>(row) : place;
+      return (place == kRowIsHome ? values : fast) + at * record;
+    } else {
+      return values + static_cast<size_t>(row) * record;
+    }
+  }
+
+  // Has the beginning of a row brought near, since it will be used soon. Always inline: GCC leaves
+  // out calls of functions that it finds to do nothing but this.
+  [[gnu::always_inline]] void Prefetch(int64_t row) const {
+    constexpr size_t kLine = 64;      // bytes of a line of the cache
+    constexpr size_t kMostLines = 4;  // the processor sees by itself that the rest follows
+    const char* const begin = reinterpret_cast<const char*>(Row(row));
+    const size_t bytes = record * sizeof(float);
+    for (size_t line = 0; line < kMostLines * kLine && line < bytes; line += kLine) {
+      __builtin_prefetch(begin + line, 1);
+    }
+  }
+  // The same of where it lies, which Prefetch looks at.
+  [[gnu::always_inline]] void PrefetchPlace(int64_t row) const {
+    if constexpr (has_slots) {
+      __builtin_prefetch(places + row);
+    }
+  }
+};
+
 // Rows of which each is one record: weights, and behind them what the optimizer keeps, so that an
 // update touches one place. Everybody finds rows through Row alone, whatever memory they lie in.
 //
@@ -59,11 +103,16 @@ class EmbeddingRows {
   static Status MakeInFile(int64_t rows, size_t record, const std::string& folder,
                            EmbeddingRows* made);
 
+  // Calls `use` with a RowView of these rows: what goes through many rows costs nothing more where
+  // there are no slots.
+  template <typename Use>
+  auto Visit(const Use& use) const {
+    return places_ == nullptr ? use(RowView<false>{values_, fast_, places_, record_})
+                              : use(RowView<true>{values_, fast_, places_, record_});
+  }
+
   float* Row(int64_t row) const {
-    if (places_ != nullptr && places_[row] != kHome) {
-      return fast_ + static_cast<size_t>(places_[row]) * record_;
-    }
-    return values_ + static_cast<size_t>(row) * record_;
+    return Visit([&](const auto& view) { return view.Row(row); });
   }
 
   int64_t rows() const { return rows_; }
@@ -76,23 +125,6 @@ class EmbeddingRows {
   size_t fast_bytes() const { return file_ == nullptr ? bytes() : fast_memory_.bytes(); }
   size_t disk_bytes() const { return file_ == nullptr ? 0 : file_->taken_bytes(); }
 
-  // Has the beginning of a row brought near, since it will be used soon.
-  void Prefetch(int64_t row) const {
-    constexpr size_t kLine = 64;      // bytes of a line of the cache
-    constexpr size_t kMostLines = 4;  // the processor sees by itself that the rest follows
-    const char* const begin = reinterpret_cast<const char*>(Row(row));
-    const size_t bytes = record_bytes();
-    for (size_t line = 0; line < kMostLines * kLine && line < bytes; line += kLine) {
-      __builtin_prefetch(begin + line, 1);
-    }
-  }
-  // The same of where it lies, which Prefetch asks for.
-  void PrefetchPlace(int64_t row) const {
-    if (places_ != nullptr) {
-      __builtin_prefetch(places_ + row);
-    }
-  }
-
   // Whether a row may be touched; MakePlace sees to it, or says that the disk is full.
   bool HasPlace(int64_t row) const { return file_ == nullptr || IsFast(row) || HasHome(row); }
   Status MakePlace(int64_t row) const { return IsFast(row) ? OkStatus() : MakeHome(row); }
@@ -100,7 +132,7 @@ class EmbeddingRows {
   bool HasAllPlaces() const { return file_ == nullptr || file_->is_whole(); }
 
   bool has_tiers() const { return file_ != nullptr; }
-  bool IsFast(int64_t row) const { return places_ != nullptr && places_[row] != kHome; }
+  bool IsFast(int64_t row) const { return places_ != nullptr && places_[row] != kRowIsHome; }
   size_t slots() const { return rows_of_slots_.size(); }
 
   // Brings all rows home, and makes a fast tier of so many slots, which are empty.
@@ -115,7 +147,6 @@ class EmbeddingRows {
   Status Place(const std::vector<bool>& chosen, Moves* moves);
 
  private:
-  static constexpr uint32_t kHome = std::numeric_limits<uint32_t>::max();
   static constexpr int64_t kEmpty = -1;
 
   bool HasHome(int64_t row) const {
@@ -130,7 +161,7 @@ class EmbeddingRows {
   void MoveIn(int64_t row, size_t slot);
 
   float* values_ = nullptr;     // by row
-  uint32_t* places_ = nullptr;  // by row: its slot, or kHome; null: all are at home
+  uint32_t* places_ = nullptr;  // by row: its slot, or kRowIsHome; null: all are at home
   float* fast_ = nullptr;       // by slot
   size_t record_ = 0;
   int64_t rows_ = 0;

@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kAhead = 12;
 
 // Returns how many of them lie in the fast tier.
-uint64_t CopyRows(const EmbeddingRows& from, Span<int64_t> rows, size_t columns, float* to) {
+template <typename View>
+uint64_t CopyRows(const View& from, Span<int64_t> rows, size_t columns, float* to) {
   uint64_t fast = 0;
   for (size_t i = 0; i < rows.size; ++i, to += columns) {
     if (i + 2 * kAhead < rows.size) {
@@ -79,12 +80,14 @@ Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, 
   for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
     for (size_t mine = 0; mine < rows_.size(); ++mine) {
       const EmbeddingRequests::Part& part = requests.part(sender, mine);
-      fast += CopyRows(rows_[mine], Resolve(mine, part.rows, &resolved),
-                       static_cast<size_t>(shard(mine).columns), values + part.values);
+      const Span<int64_t> rows = Resolve(mine, part.rows, &resolved);
+      fast += rows_[mine].Visit([&](const auto& view) {
+        return CopyRows(view, rows, static_cast<size_t>(shard(mine).columns), values + part.values);
+      });
     }
   }
-  ++lookups_;
   fast_rows_ += fast;
+  ++lookups_;
   rows_looked_up_ += requests.rows();
   bytes_answered_ += requests.values() * sizeof(float);
   return OkStatus();
@@ -141,15 +144,17 @@ void EmbeddingStore::ApplySums(size_t mine, const RowUpdate& update) {
   const std::vector<int64_t>& rows = sums_[mine].rows;
   const auto columns = static_cast<size_t>(shard(mine).columns);
   const float* sum = summed_.get() + sums_[mine].begin;
-  for (size_t i = 0; i < rows.size(); ++i, sum += columns) {
-    if (i + 2 * kAhead < rows.size()) {
-      rows_[mine].PrefetchPlace(rows[i + 2 * kAhead]);
+  rows_[mine].Visit([&](const auto& view) {
+    for (size_t i = 0; i < rows.size(); ++i, sum += columns) {
+      if (i + 2 * kAhead < rows.size()) {
+        view.PrefetchPlace(rows[i + 2 * kAhead]);
+      }
+      if (i + kAhead < rows.size()) {
+        view.Prefetch(rows[i + kAhead]);
+      }
+      update.Apply(columns, sum, view.Row(rows[i]));
     }
-    if (i + kAhead < rows.size()) {
-      rows_[mine].Prefetch(rows[i + kAhead]);
-    }
-    update.Apply(columns, sum, rows_[mine].Row(rows[i]));
-  }
+  });
   rows_updated_ += rows.size();
 }
 
