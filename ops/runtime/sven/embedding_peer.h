@@ -52,7 +52,7 @@ class EmbeddingPeer : public Endpoint {
   // have all said that they don't need theirs either.
   void Retire(std::shared_ptr<EmbeddingStore> store);
 
-  // Stays first for as long as others go on asking for this rank's rows.
+  // Stays first for as long as others go on asking for this rank's rows, or may begin to.
   void Leave() override;
 
  protected:
@@ -70,9 +70,9 @@ class EmbeddingPeer : public Endpoint {
     Clock::time_point since;
     std::optional<uint64_t> owners_updates;  // if the owner has said that it is behind
   };
-  // How long others ask for this rank's rows.
+  // How long another rank asks for this one's rows.
   struct Reader {
-    std::optional<Clock::time_point> last;
+    Clock::time_point last;
     bool is_done = false;
   };
 
