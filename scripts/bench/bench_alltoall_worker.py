@@ -132,7 +132,8 @@ def skewed(split_bytes: int, iterations: int, windows: Sequence[int]) -> list[di
 def _run_skewed(
     computed: Any, window: int, begin: Callable[[], Any], wait: Callable[[Any], Any]
 ) -> float:
-    began, under_way = time.perf_counter(), []
+    under_way: list[Any] = []
+    began = time.perf_counter()
     for milliseconds in computed:
         if len(under_way) == window:
             wait(under_way.pop(0))

@@ -23,7 +23,8 @@ class Table:
         rows: its vocabulary's size.
         columns: of an embedding.
         slots: numbers that its optimizer keeps for each weight.
-        look_ups: ids of all its features in a rank's batch; 0 if they are not known.
+        look_ups: ids of all its features in a rank's batch, or in a sample where the batch's size
+            is not known.
     """
 
     name: str
@@ -74,13 +75,16 @@ class Plan:
         return found
 
     def look_ups_by_rank(self) -> list[float]:
-        """Returns how many numbers each rank looks up for one rank's batch, at most."""
+        """Returns which share of the numbers that are looked up each rank has, if no id comes twice.
+
+        An id that comes twice in a batch travels once, so no table has more look-ups than rows.
+        """
         found = [0.0] * self.ranks
         for shard in self.shards:
             table = self.tables[shard.table]
             share = shard.rows / table.rows * shard.columns
             found[shard.rank] += _distinct(table) * share
-        return found
+        return [one / (sum(found) or 1) for one in found]
 
     def __str__(self) -> str:
         """Says it in a few lines: by table, how it is cut; by rank, what it has."""
@@ -94,11 +98,8 @@ class Plan:
                 f"on {where}"
             )
         sizes, look_ups = self.bytes_by_rank(), self.look_ups_by_rank()
-        for rank, (size, numbers) in enumerate(zip(sizes, look_ups, strict=True)):
-            lines.append(
-                f"  rank {rank}: {size / 2**20:,.1f} MiB, up to {numbers:,.0f} numbers looked up "
-                "for each rank's batch"
-            )
+        for rank, (size, share) in enumerate(zip(sizes, look_ups, strict=True)):
+            lines.append(f"  rank {rank}: {size / 2**20:,.1f} MiB, {share:.0%} of the look-ups")
         return "\n".join(lines)
 
 
@@ -186,7 +187,7 @@ def _owners_of_whole(
 
 def _distinct(table: Table) -> int:
     """Returns how many rows a rank's batch looks up at most: duplicates travel once."""
-    return min(table.rows, table.look_ups or table.rows)
+    return min(table.rows, table.look_ups)
 
 
 def _bytes(table: Table) -> int:
