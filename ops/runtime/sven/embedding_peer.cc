@@ -74,7 +74,7 @@ void EmbeddingPeer::Ask(MessageKind kind, const EmbeddingBlock& block, const Pay
     return;
   }
   Request request;
-  request.updates = own->updates();
+  request.updates = own->ended_updates();
   request.shard = static_cast<uint32_t>(block.shard);
   request.with_slots = block.with_slots ? 1 : 0;
   request.first_row = block.first_row;

@@ -24,7 +24,7 @@ namespace trepak {
 
 // One rank saves a model while the others wait for its next step, so the transport's thread answers
 // for them. A rank that asks may be a step's end ahead of the one that it asks: an answer waits
-// until its rank has applied as many updates as the rank that asked.
+// until its rank has applied, or refused, as many updates as the rank that asked.
 //
 // Thread safety: every method may be called from any thread; callbacks run in the transport's
 // thread or in the caller's, without a lock, and must not block. Does not own the store, unless it

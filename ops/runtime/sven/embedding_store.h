@@ -89,8 +89,8 @@ class EmbeddingStore {
   }
   EmbeddingStatistics statistics() const;
 
-  // How many updates reads see at least.
-  uint64_t updates() const { return updates_; }
+  // How many updates have been applied, which reads see then, or refused.
+  uint64_t ended_updates() const { return ended_updates_; }
 
   // A copy; and has all permits there again.
   EmbeddingPermits permits() const;
@@ -112,6 +112,7 @@ class EmbeddingStore {
   }
   const EmbeddingTable& table(size_t mine) const { return plan_->tables()[shard(mine).table]; }
 
+  Status Apply(const EmbeddingRequests& requests, Span<float> gradients, const Step& step);
   Status FindRows(size_t number, int64_t first_row, int64_t count, size_t* mine) const;
   void SumShard(const EmbeddingRequests& requests, const float* gradients, size_t mine);
   Status ScaleSums(size_t mine, float scale);
@@ -140,6 +141,7 @@ class EmbeddingStore {
   std::atomic<uint64_t> bytes_answered_{0};
   std::atomic<uint64_t> rows_updated_{0};
   std::atomic<uint64_t> updates_{0};
+  std::atomic<uint64_t> ended_updates_{0};
 };
 
 }  // namespace trepak
