@@ -21,7 +21,7 @@ Status EmbeddingAnswers::Take(Message message, Answers* answers) {
   waiting.message = std::move(message);
   waiting_.push_back(std::move(waiting));
   const std::shared_ptr<EmbeddingStore> store = store_.lock();
-  const uint64_t so_far = store == nullptr ? updates : store->updates();
+  const uint64_t so_far = store == nullptr ? updates : store->ended_updates();
   if (so_far < updates) {
     Message behind = MessageOf(embeddings::kBehind, so_far);
     behind.header.round = number;
@@ -39,7 +39,7 @@ void EmbeddingAnswers::TakeReady(Answers* answers) {
   std::deque<Waiting> waiting;
   waiting.swap(waiting_);
   for (Waiting& one : waiting) {
-    if (store != nullptr && one.request.updates > store->updates()) {
+    if (store != nullptr && one.request.updates > store->ended_updates()) {
       waiting_.push_back(std::move(one));
       continue;
     }

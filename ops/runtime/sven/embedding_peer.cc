@@ -15,6 +15,9 @@ namespace {
 // A rank that has asked for rows may ask for more so much later: it writes them to a file
 // meanwhile.
 constexpr std::chrono::milliseconds kMayAskAgain{10'000};
+// One that has not may begin so much after others have ended: it makes a file of its own part
+// first.
+constexpr std::chrono::milliseconds kMayBegin{2'000};
 
 Message MessageOf(MessageKind kind, const Request& request, const Payload& rows) {
   Message message;
@@ -71,7 +74,7 @@ void EmbeddingPeer::Ask(MessageKind kind, const EmbeddingBlock& block, const Pay
     return;
   }
   Request request;
-  request.updates = own->updates();
+  request.updates = own->ended_updates();
   request.shard = static_cast<uint32_t>(block.shard);
   request.with_slots = block.with_slots ? 1 : 0;
   request.first_row = block.first_row;
@@ -233,6 +236,10 @@ void EmbeddingPeer::Leave() {
   if (is_connected() && error().ok()) {
     SayDone();
     std::unique_lock<std::mutex> lock(mutex_);
+    const Clock::time_point least = Clock::now() - (kMayAskAgain - kMayBegin);
+    for (Reader& reader : readers_) {
+      reader.last = std::max(reader.last, least);
+    }
     while (error().ok() && IsBeingRead()) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
     }
@@ -266,7 +273,7 @@ std::shared_ptr<EmbeddingStore> EmbeddingPeer::TakeUnneeded() {
 bool EmbeddingPeer::IsBeingRead() const {
   const Clock::time_point now = Clock::now();
   return std::any_of(readers_.begin(), readers_.end(), [now](const Reader& reader) {
-    return reader.last.has_value() && !reader.is_done && now - *reader.last < kMayAskAgain;
+    return !reader.is_done && now - reader.last < kMayAskAgain;
   });
 }
 

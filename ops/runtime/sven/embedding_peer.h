@@ -24,7 +24,7 @@ namespace trepak {
 
 // One rank saves a model while the others wait for its next step, so the transport's thread answers
 // for them. A rank that asks may be a step's end ahead of the one that it asks: an answer waits
-// until its rank has applied as many updates as the rank that asked.
+// until its rank has applied, or refused, as many updates as the rank that asked.
 //
 // Thread safety: every method may be called from any thread; callbacks run in the transport's
 // thread or in the caller's, without a lock, and must not block. Does not own the store, unless it
@@ -52,7 +52,7 @@ class EmbeddingPeer : public Endpoint {
   // have all said that they don't need theirs either.
   void Retire(std::shared_ptr<EmbeddingStore> store);
 
-  // Stays first for as long as others go on asking for this rank's rows.
+  // Stays first for as long as others go on asking for this rank's rows, or may begin to.
   void Leave() override;
 
  protected:
@@ -70,9 +70,9 @@ class EmbeddingPeer : public Endpoint {
     Clock::time_point since;
     std::optional<uint64_t> owners_updates;  // if the owner has said that it is behind
   };
-  // How long others ask for this rank's rows.
+  // How long another rank asks for this one's rows.
   struct Reader {
-    std::optional<Clock::time_point> last;
+    Clock::time_point last;
     bool is_done = false;
   };
 

@@ -80,14 +80,15 @@ class Job {
                : Outcome{InternalError("it never ended"), {}};
   }
 
-  // Applies an update without rows, as the end of a step does.
-  void Update(uint32_t rank) {
+  // Applies an update without rows, as the end of a step does; it is refused if there is a
+  // gradient.
+  Status Update(uint32_t rank, const std::vector<float>& gradients = {}) {
     std::vector<int64_t> requests(kRanks);
     EmbeddingRequests parsed;
     const std::vector<int64_t> splits(kRanks, 1);
-    ASSERT_EQ(stores[rank]->Parse(ViewOf(requests), ViewOf(splits), &parsed), OkStatus());
+    EXPECT_EQ(stores[rank]->Parse(ViewOf(requests), ViewOf(splits), &parsed), OkStatus());
     const std::vector<float> rates = {0.1F};
-    ASSERT_EQ(stores[rank]->Update(parsed, {}, {ViewOf(rates)}), OkStatus());
+    return stores[rank]->Update(parsed, ViewOf(gradients), {ViewOf(rates)});
   }
 
   FakeNetwork network;  // outlives the ranks
@@ -143,16 +144,23 @@ TEST(EmbeddingPeerTest, NoRowsAreAnAnswerToo) {
 
 TEST(EmbeddingPeerTest, AReadWaitsForTheUpdatesThatItsRankHasApplied) {
   Job job;
-  job.Update(0);
+  ASSERT_EQ(job.Update(0), OkStatus());
   Job::Pending read = job.Read(0, {1, 0, 1, false});
   Job::Pending written = job.Write(0, {1, 0, 1, false}, {5, 6});
   EXPECT_EQ(Job::Wait(job.Read(2, {1, 0, 1, false})).status, OkStatus()) << "it has applied none";
   EXPECT_EQ(read.wait_for(milliseconds(100)), std::future_status::timeout);
-  job.Update(1);
+  ASSERT_EQ(job.Update(1), OkStatus());
   EXPECT_EQ(Job::Wait(std::move(read)).rows, std::vector<float>({0, 0}));
   EXPECT_EQ(Job::Wait(std::move(written)).status, OkStatus());
   EXPECT_EQ(Job::Wait(job.Read(0, {1, 0, 1, false})).rows, std::vector<float>({5, 6}));
   EXPECT_EQ(job.network.Sent(embeddings::kBehind), 2U);
+}
+
+TEST(EmbeddingPeerTest, AnUpdateThatWasRefusedIsWaitedForNoMore) {
+  Job job;
+  ASSERT_EQ(job.Update(0), OkStatus());
+  ASSERT_FALSE(job.Update(1, {1}).ok());
+  EXPECT_EQ(Job::Wait(job.Read(0, {1, 0, 1, false})).status, OkStatus());
 }
 
 TEST(EmbeddingPeerTest, WhatIsWrongWithARequestIsToldToItsRankAlone) {
@@ -170,14 +178,14 @@ TEST(EmbeddingPeerTest, WhatIsWrongWithARequestIsToldToItsRankAlone) {
 
 TEST(EmbeddingPeerTest, AStoreThatIsGoneIsSaid) {
   Job job;
-  job.Update(0);
+  ASSERT_EQ(job.Update(0), OkStatus());
   Job::Pending waits = job.Read(0, {1, 0, 1, false});
   job.stores[1].reset();
   EXPECT_THAT(Text(Job::Wait(std::move(waits)).status),
               HasSubstr("rank 1 refused 1 rows from 0 on of shard 1 of embedding table 'users': "
                         "its layer is gone: keep the layer on all ranks"));
   EXPECT_THAT(Text(Job::Wait(job.Read(1, {0, 0, 1, false})).status), HasSubstr("gone on rank 1"));
-  job.Update(2);
+  ASSERT_EQ(job.Update(2), OkStatus());
   EXPECT_EQ(Job::Wait(job.Read(0, {2, 0, 1, false})).status, OkStatus()) << "the others answer";
 }
 
@@ -220,14 +228,14 @@ TEST(EmbeddingPeerTest, ARankThatDoesNotAnswerIsNamed) {
 
 TEST(EmbeddingPeerTest, ARankThatStaysBehindIsNamed) {
   Job job(milliseconds(300));
-  job.Update(0);
+  ASSERT_EQ(job.Update(0), OkStatus());
   EXPECT_THAT(Text(Job::Wait(job.Read(0, {1, 0, 1, false})).status),
               HasSubstr("of rank 1, which had applied 0 updates, this rank 1"));
 }
 
 TEST(EmbeddingPeerTest, ARankThatDiesIsNamed) {
   Job job;
-  job.Update(0);
+  ASSERT_EQ(job.Update(0), OkStatus());
   Job::Pending read = job.Read(0, {1, 0, 1, false});
   job.network.Cut("rank 1");
   EXPECT_THAT(Text(Job::Wait(std::move(read)).status),
@@ -275,7 +283,7 @@ TEST(EmbeddingPeerTest, ManyThreadsAtOnce) {
     threads.emplace_back([&job, rank] {
       std::mt19937 random(rank);
       for (int step = 0; step < kSteps; ++step) {
-        job.Update(rank);
+        ASSERT_EQ(job.Update(rank), OkStatus());
         const size_t owner = (rank + 1 + random() % (kRanks - 1)) % kRanks;
         const float value = static_cast<float>(rank);
         Job::Pending written = job.Write(rank, {owner, 0, 2, false}, {value, value, value, value});

@@ -95,6 +95,13 @@ Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, 
 
 Status EmbeddingStore::Update(const EmbeddingRequests& requests, Span<float> gradients,
                               const Step& step) {
+  Status status = Apply(requests, gradients, step);
+  ++ended_updates_;
+  return status;
+}
+
+Status EmbeddingStore::Apply(const EmbeddingRequests& requests, Span<float> gradients,
+                             const Step& step) {
   if (gradients.size != requests.values()) {
     return InvalidArgumentError("the gradients of embeddings have " +
                                 std::to_string(gradients.size) + " numbers, but the requests are " +

@@ -119,8 +119,8 @@ class EmbeddingStore {
   }
   EmbeddingStatistics statistics() const;
 
-  // How many updates reads see at least.
-  uint64_t updates() const { return updates_; }
+  // How many updates have been applied, which reads see then, or refused.
+  uint64_t ended_updates() const { return ended_updates_; }
 
   // A copy; and has all permits there again.
   EmbeddingPermits permits() const;
@@ -149,6 +149,7 @@ class EmbeddingStore {
   void CountUpdate(const EmbeddingRequests& requests);
   void DropRows(size_t mine);
   std::string NameOf(size_t mine) const;
+  Status Apply(const EmbeddingRequests& requests, Span<float> gradients, const Step& step);
   Status FindRows(size_t number, int64_t first_row, int64_t count, size_t* mine) const;
   void SumShard(const EmbeddingRequests& requests, const float* gradients, size_t mine);
   Status ScaleSums(size_t mine, float scale);
@@ -181,6 +182,7 @@ class EmbeddingStore {
   std::atomic<uint64_t> updates_{0};
   std::atomic<uint64_t> fast_rows_{0};
   std::atomic<uint64_t> rows_dropped_{0};
+  std::atomic<uint64_t> ended_updates_{0};
 };
 
 }  // namespace trepak
