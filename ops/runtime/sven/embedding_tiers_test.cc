@@ -111,6 +111,22 @@ TEST(EmbeddingRowsTest, NumbersAreTheSameWhereverARowLies) {
   EXPECT_EQ(moved.Row(999)[0], 999);
 }
 
+TEST(EmbeddingRowsTest, ARowThatNobodyHasTouchedIsZeroWhereAnotherHasBeen) {
+  EmbeddingRows rows;
+  ASSERT_EQ(EmbeddingRows::MakeInFile(1 << 16, 3, Folder(), &rows), OkStatus());
+  ASSERT_EQ(rows.SetSlots(1), OkStatus());
+  EmbeddingRows::Moves moves;
+  std::vector<bool> chosen(1 << 16);
+  chosen[0] = true;
+  ASSERT_EQ(rows.Place(chosen, &moves), OkStatus());
+  rows.Row(0)[0] = 7;
+  chosen[0] = false;
+  chosen.back() = true;  // in another block of the file
+  ASSERT_EQ(rows.Place(chosen, &moves), OkStatus());
+  EXPECT_EQ(rows.Row((1 << 16) - 1)[0], 0);
+  EXPECT_EQ(rows.Row(0)[0], 7);
+}
+
 TEST(EmbeddingRowsTest, WhereThereIsNoDiskNothingMoves) {
   EmbeddingRows rows;
   const auto count = static_cast<int64_t>(4 * EmbeddingFile::kBlock / 12);
