@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import tempfile
 from collections.abc import Callable
@@ -102,6 +103,8 @@ def fitted(callbacks: list[Any], stages: int = 0, **options: Any) -> tuple[Any, 
     layer = next(one for one in model.layers if isinstance(one, DistributedEmbedding))
     tables = {name: one.numpy() for name, one in layer.get_embedding_tables().items()}
     tables["dense"] = model.get_weights()[-2]
+    del model
+    gc.collect()  # as harness.py does, and sooner: TensorFlow holds up who ends an old iterator
     return tables, layer
 
 
