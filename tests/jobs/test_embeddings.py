@@ -18,3 +18,8 @@ def test_embeddings(shown: Shown) -> None:
 @shows({"mpi-2": ["pipeline"], "gloo-3": ["pipeline"]})
 def test_pipeline(shown: Shown) -> None:
     shown.check()
+
+
+@shows({"gloo-2": ["embedding_tiers"]})
+def test_tiers(shown: Shown) -> None:
+    shown.check()
