@@ -1,4 +1,4 @@
-"""The `trepak` command: benches, and facts about the installation."""
+"""The `trepak` command: examples, benches, and facts about the installation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import trepak
 from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, value, whole_number
 from trepak.scripts.errors import InputError, check_writable
+from trepak.scripts.examples.launch_ctr import add_parser as add_ctr_parser
 from trepak.scripts.lab.commands import add_parser as add_lab_parser
 
 # A bench is a module of the package `bench` called bench_<name>, with SUMMARY (a line for --help),
@@ -108,6 +109,13 @@ def _parser() -> argparse.ArgumentParser:
         "--steps", type=value(_steps), default=":", metavar="A:B", help="keep steps A to B - 1"
     )
     merge.set_defaults(run=_merge)
+    train = commands.add_parser(
+        "train", help="train an example", description="Trains an example from one command."
+    )
+    examples = train.add_subparsers(
+        title="examples", dest="example", metavar="EXAMPLE", required=True
+    )
+    add_ctr_parser(examples)
     return parser
 
 

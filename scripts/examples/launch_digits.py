@@ -6,7 +6,7 @@ import functools
 import sys
 
 from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, whole_number
-from trepak.scripts.launcher import launch
+from trepak.scripts.examples.launching import start
 
 _TRAINING = "trepak.scripts.examples.train_digits"
 
@@ -27,10 +27,7 @@ def _main(arguments: list[str] | None) -> int:
     parser.add_argument("-np", type=np, default=2, help="number of processes (default: 2)")
     parser.add_argument("--gloo", action="store_true", help="communicate with Gloo, not MPI")
     options, training = parser.parse_known_args(arguments)
-    shown = " ".join(["horovodrun", "-np", str(options.np), "python", "-m", _TRAINING, *training])
-    print(f"$ {shown}", flush=True)
-    command = [sys.executable, "-m", _TRAINING, *training]
-    return launch(options.np, command, gloo=options.gloo).exit_code
+    return start(_TRAINING, training, options.np, options.gloo)
 
 
 if __name__ == "__main__":

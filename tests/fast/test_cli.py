@@ -30,7 +30,10 @@ def test_version():
     assert run("--version").stdout == f"trepak {trepak.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["doctor", "--help"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["bench", "--help"], ["doctor", "--help"], ["train", "ctr", "--help"], []],
+)
 def test_help_is_shown_without_importing_tensorflow(arguments):
     code = (
         "import sys\n"
@@ -75,7 +78,7 @@ def test_unknown_bench_lists_those_that_exist():
     [
         (
             ["nothing"],
-            "invalid choice: 'nothing' (choose from 'bench', 'doctor', 'lab', 'top', 'trace')",
+            "(choose from 'bench', 'doctor', 'lab', 'top', 'trace', 'train')",
         ),
         (["bench"], "the following arguments are required: NAME"),
         (["bench", "bsp", "--np", "0"], "--np: must be a whole number from 1 to 1024"),

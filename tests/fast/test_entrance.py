@@ -81,6 +81,16 @@ WRONG = [
     *[["trace", "merge", ".", "--steps", steps] for steps in ("", "x", "5:3", "-1:2", "1:2:3")],
     ["trace", "merge", "/dev/null"],
     ["trace", "merge", "/proc/self/mem"],
+    ["train"],
+    *texts("train"),
+    *[["train", "ctr", "--criteo", odd] for odd in ODD if odd != "-"],
+    *[["train", "ctr", option, "[/x]"] for option in ("--np", "--model", "--scale", "--stages")],
+    *[["train", "ctr", "--scale", scale] for scale in ("0", "-1", "nan", "inf", "11")],
+    ["train", "ctr", "--movielens", "ratings.csv"],
+    ["train", "ctr", "--criteo", "/dev/null", "--avazu", "/dev/null"],
+    ["train", "ctr", "--np", "7"],
+    ["train", "ctr", "--samples", "9"],
+    ["train", "ctr", "--output", "/dev/null/x"],
 ]
 
 

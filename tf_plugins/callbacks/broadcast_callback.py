@@ -25,6 +25,7 @@ from trepak.tf_plugins.model.distributed_models import (
 )
 from trepak.tf_plugins.model.layer_state import broadcast_layer_state, finalize
 from trepak.tf_plugins.model.lockstep import BATCHES_AT_HAND, go_in_lockstep, out_of_lockstep
+from trepak.tf_plugins.model.model_hooks import attached
 from trepak.tf_plugins.model.sync_batch_norm import SyncBatchNormalization
 
 # Python looks `model.fit` up before it makes the callbacks that are passed to it.
@@ -112,7 +113,8 @@ class BroadcastGlobalVariablesCallback(KeepsAlike):
         else:
             self._broadcast_layers()  # what no variable holds is there before the first batch
         flush(self.model)  # weights that were set since the last steps are those of all ranks now
-        self._in_lockstep = not self._goes_at_own_pace() and not self._agree_on_steps()
+        unknown = not self._goes_at_own_pace() and not self._agree_on_steps()
+        self._in_lockstep = unknown and not attached(self.model, "pipeline")  # which agrees itself
         if self._in_lockstep:
             go_in_lockstep(self.model, self._average, self._set)
 

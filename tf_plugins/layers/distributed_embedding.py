@@ -135,7 +135,8 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         features = []
         for path, config in self._configs.items():
             table = config.table
-            look_ups[table.name] += int(np.prod([size or 1 for size in input_shapes[path]]))
+            sizes = zip(input_shapes[path], config.input_shape, strict=True)
+            look_ups[table.name] += int(np.prod([given or told or 1 for given, told in sizes]))
             features.append(Feature(path, numbers[table.name], table.embedding_dim, table.combiner))
         tables = [
             Table(
