@@ -71,7 +71,8 @@ def fit(model: keras.Model, steps: int = STEPS, **options: Any) -> Any:
 
 def state_of(model: keras.Model) -> list[Any]:
     tables = layer_of(model).get_embedding_tables()
-    return [*model.get_weights(), *(table.numpy() for _, table in sorted(tables.items()))]
+    weights = [weight.numpy() for weight in model.trainable_weights]
+    return [*weights, *(table.numpy() for _, table in sorted(tables.items()))]
 
 
 @case
@@ -252,7 +253,8 @@ def replay(model: keras.Model, dense: Any, tables: dict[str, Any], logs: Any) ->
         columns = slice(shard.first_column, shard.first_column + shard.columns)
         name = layer.tables.plan.tables[shard.table].name
         found[name][shard.first_row :: shard.row_stride, columns] = values
-    return [*model.get_weights(), *(table for _, table in sorted(found.items()))]
+    weights = [weight.numpy() for weight in model.trainable_weights]
+    return [*weights, *(table for _, table in sorted(found.items()))]
 
 
 def gathered(of_step: Any, owner: int) -> tuple[Any, Any]:

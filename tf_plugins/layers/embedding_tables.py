@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, sessions
+from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
@@ -129,6 +129,7 @@ class EmbeddingTables:
                 initializer, table.name, table.rows, table.columns
             ):
                 self.rows.write_table(number, first, values[:, None], only_mine=True)
+        exchange.gather(None, "that embedding tables have their first values")  # all may be read
 
     def ask(self, inputs: Sequence[FeatureInput]) -> Asked:
         """Sends the ids of a batch to the ranks that have their rows; waits for nobody.
