@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, sessions
+from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
@@ -150,6 +150,7 @@ class EmbeddingTables:
                 name = f"{table.name}: default row"
                 drawn = initial_rows.blocks(initializer, name, table.rows, table.columns)
                 self._write_default_row(number, next(drawn)[1][:1])
+        exchange.gather(None, "that embedding tables have their first values")  # all may be read
 
     def ask(self, inputs: Sequence[FeatureInput]) -> Asked:
         """Sends the ids of a batch to the ranks that have their rows; waits for nobody.
