@@ -9,11 +9,10 @@ from typing import Any
 
 from trepak.scripts.entrance import Parser, value, whole_number
 from trepak.scripts.errors import InputError
-from trepak.scripts.light_import import light_import
 
 _MODELS = ("wide_deep", "deepfm", "dcn")
-_STAGES = (0, 1, 4)
-_SHARDINGS = light_import("trepak.tf_plugins.layers.embedding_plan").SHARDINGS
+STAGES = (0, 1, 4)  # these two are those of trepak.tf_plugins, which takes seconds to import
+SHARDINGS = ("auto", "row", "column", "table")
 _MOST = 10**9
 
 
@@ -54,11 +53,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--stages",
         type=int,
-        choices=_STAGES,
+        choices=STAGES,
         default=4,
         help="of the pipeline; 0 for none, 1 where no result may change (default: 4)",
     )
-    add("--sharding", choices=_SHARDINGS, default="auto", help="of the tables (default: auto)")
+    add("--sharding", choices=SHARDINGS, default="auto", help="of the tables (default: auto)")
     add("--seed", type=whole_number(0, _MOST), default=0, metavar="N", help="(default: 0)")
     add(
         "--output",

@@ -25,7 +25,7 @@ def report(model: Any, embedding: Any, progress: Progress, options: argparse.Nam
     draw(f"{model.name}, {trepak.size()} ranks", progress, plan, counted, picture)
     shown = console()
     shown.print(_result(progress, counted[0]["updates"]))
-    shown.print(_by_rank(counted, plan.bytes_by_rank()))
+    shown.print(_by_rank(counted, plan))
     print(
         f"dense weights  {weights}\ntables         {folder}\npicture        {picture}", flush=True
     )
@@ -44,19 +44,20 @@ def _result(progress: Progress, updates: int) -> Any:
     return table
 
 
-def _by_rank(counted: list[Counter[str]], sizes: list[int]) -> Any:
+def _by_rank(counted: list[Counter[str]], plan: Any) -> Any:
     table = table_of(
         "By rank", "rank", "MiB of tables", "ids a batch", "unique rows a batch", "rows looked up"
     )
     for column in table.columns:
         column.justify = "right"
     total = sum(one["rows_looked_up"] for one in counted)
-    for rank, (one, size) in enumerate(zip(counted, sizes, strict=True)):
+    ids = sum(one.look_ups for one in plan.tables)
+    for rank, (one, size) in enumerate(zip(counted, plan.bytes_by_rank(), strict=True)):
         table.add_row(
             str(rank),
             f"{size / 2**20:,.1f}",
-            f"{one['ids'] / one['lookups']:,.0f}",
-            f"{one['unique_rows'] / one['lookups']:,.0f}",
+            f"{ids:,}",
+            f"{ids * one['unique_rows'] / one['ids']:,.0f}",
             f"{one['rows_looked_up'] / total:.1%}",
         )
     return table

@@ -69,7 +69,7 @@ def test_every_bench_can_be_loaded():
 def test_unknown_bench_lists_those_that_exist():
     done = run("bench", "nothing")
     assert done.returncode == 2
-    assert "there is no bench 'nothing'; there are: bsp" in done.stderr
+    assert "there is no bench 'nothing'; there are: alltoall, bsp" in done.stderr
     assert "Traceback" not in done.stderr
 
 

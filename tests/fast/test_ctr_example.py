@@ -13,6 +13,8 @@ from trepak.models.clicks import ClickStream, criteo_vocabularies
 from trepak.models.criteo import write_criteo
 from trepak.scripts.errors import InputError
 from trepak.scripts.examples import ctr_data, ctr_options
+from trepak.tf_plugins.layers import embedding_plan
+from trepak.tf_plugins.model import pipeline
 
 BATCH = 6
 
@@ -60,6 +62,11 @@ def test_ranks_get_the_options_that_are_no_defaults(lines: Path) -> None:
     again = ctr_options.as_arguments(ctr_options.parse(given))
     assert ctr_options.parse(again) == ctr_options.parse(given)
     assert sorted(again) == sorted(given)
+
+
+def test_choices_are_those_of_layer_and_pipeline() -> None:
+    assert ctr_options.STAGES == pipeline.STAGES
+    assert ctr_options.SHARDINGS == embedding_plan.SHARDINGS
 
 
 def test_files_are_passed_over_once(lines: Path) -> None:
