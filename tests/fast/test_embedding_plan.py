@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trepak.tf_plugins.layers.embedding_plan import Plan, Table, make_plan
@@ -36,6 +36,7 @@ def test_each_number_is_on_one_rank(sharding: str, ranks: int) -> None:
     assert {shard.rank for shard in plan.shards} <= set(range(ranks))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(
     st.lists(st.tuples(st.integers(1, 400), st.integers(1, 9)), min_size=1, max_size=6),
     st.integers(1, 9),

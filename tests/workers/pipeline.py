@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from harness import case
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trepak
@@ -307,7 +307,13 @@ def no_look_up_is_staler_whatever_the_times() -> int:
     examples = []
 
     # Without randomness of their own, all ranks draw the same examples.
-    @settings(max_examples=12, derandomize=True, database=None, deadline=None)
+    @settings(
+        max_examples=12,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     @given(of_ranks)
     def trains(drawn: Any) -> None:
         forward, backward = drawn[hvd.rank()]

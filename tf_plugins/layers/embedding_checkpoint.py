@@ -37,8 +37,11 @@ def save_tables(of: Any, folder: str | Path) -> None:
         ValueError: there is no such layer, or it is not built.
         OSError: a rank could not write, or an error came on its way; raised on all ranks.
         HorovodInternalError: a rank has died.
+        NotImplementedError: a table admits rows by `min_count`.
     """
     folder, layers = Path(folder), _layers(of)
+    for layer in layers:
+        layer.tables.check_that_files_hold_all()
     mine = secrets.token_hex(4) if basics.rank() == 0 else ""
     token: str = exchange.gather(mine, "the name of a checkpoint")[0]
     begun: list[RowsFile] = []

@@ -302,6 +302,21 @@ class EmbeddingTables:
                 columns = slice(shard.first_column, shard.first_column + shard.columns)
                 self.rows.write(number, shard.rows, values[:, None, columns])
 
+    def check_that_files_hold_all(self) -> None:
+        """Checks that files can have all that these tables are.
+
+        Raises:
+            NotImplementedError: a table admits rows by `min_count`: which ones it has admitted, and
+                what stands for the others, files do not have, and without it no row is found.
+        """
+        for table in self.plan.tables:
+            if self._storage.of_table(table.name)["min_count"]:
+                raise NotImplementedError(
+                    f"the table {table.name!r} admits rows by min_count, and files can't have "
+                    "which ones it has admitted: train without min_count, or keep what "
+                    "get_embedding_tables() returns yourself."
+                )
+
     def whole(self, table: int) -> Any:
         """Returns a whole table's weights, float32, [rows, columns]; no collective call."""
         return tf.constant(self.rows.whole(table)[:, 0])

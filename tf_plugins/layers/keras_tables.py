@@ -30,7 +30,12 @@ def save(layer: str, tables: EmbeddingTables, store: Any) -> None:
         layer: its name, for errors.
         tables: the layer's.
         store: what `save_own_variables` gets.
+
+    Raises:
+        MemoryError: this rank has not enough memory for them.
+        NotImplementedError: a table admits rows by `min_count`.
     """
+    tables.check_that_files_hold_all()
     check_memory(layer, tables)
     about = json.dumps(described_tables.describe(tables)).encode()
     store[_ABOUT] = np.frombuffer(about, np.uint8)
