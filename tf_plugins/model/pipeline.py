@@ -112,9 +112,8 @@ class _Pipeline:
         self._train = self._function(self._trained)
         self._update = self._function(self._updated)
 
-    def _function(self, plain: Any) -> Any:
-        is_eager = self._model.run_eagerly
-        return plain if is_eager else tf.function(plain, reduce_retracing=True, autograph=False)
+    def _function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        return plain if self._model.run_eagerly else _for_any_rows(plain)
 
     def step(self, iterator: Iterator[Any]) -> Any:
         """Trains on the next batch: Keras' train function.
@@ -222,6 +221,31 @@ class _Pipeline:
         for layer, calls in zip(_layers(self._model), returned, strict=True):
             for one in calls:
                 layer.tables.update(one, _permits(layer, calls))
+
+
+def _for_any_rows(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that is traced once for each pattern of arguments that are None.
+
+    How many rows others want differs from batch to batch: without this TensorFlow would trace the
+    first batch's numbers, and those of the second.
+    """
+    function = tf.function(plain, reduce_retracing=True, autograph=False)
+    traced = set()
+
+    def call(*arguments: Any) -> Any:
+        pattern = tuple(one is None for one in arguments)
+        if pattern not in traced:
+            traced.add(pattern)
+            function.get_concrete_function(*tf.nest.map_structure(_any_rows, arguments))
+        return function(*arguments)
+
+    return call
+
+
+def _any_rows(value: Any) -> Any:
+    spec = None if value is None else tf.type_spec_from_value(value)
+    is_dense = isinstance(spec, tf.TensorSpec) and spec.shape.rank
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if is_dense else spec
 
 
 def _permits(layer: Any, calls: Sequence[Any]) -> int:

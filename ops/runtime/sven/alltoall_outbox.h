@@ -18,7 +18,7 @@ namespace trepak {
 // A split goes out at once if the peer, with it, holds no more bytes than its credit. It also goes
 // out if the peer has taken all earlier iterations of the same exchanges, or waits for this one:
 // else ranks that take exchanges in different orders could wait for each other for ever. Splits of
-// the same exchanges go out in their order.
+// the same exchanges go out in their order, so that who waits for one gets all before it.
 //
 // Thread safety: none.
 class AlltoallOutbox {
