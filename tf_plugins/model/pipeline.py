@@ -243,9 +243,12 @@ def _for_any_rows(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _any_rows(value: Any) -> Any:
-    spec = None if value is None else tf.type_spec_from_value(value)
-    is_dense = isinstance(spec, tf.TensorSpec) and spec.shape.rank
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if is_dense else spec
+    if value is None:
+        return None
+    spec = tf.type_spec_from_value(value)
+    if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
+        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    return spec
 
 
 def _permits(layer: Any, calls: Sequence[Any]) -> int:

@@ -292,9 +292,9 @@ TEST(AlltoallPeerTest, WhoDiesIsNamed) {
   Job job(3);
   const Job::Ticket ticket = job.Scatter(0, "a", {"", "", ""});
   job.network.Cut("peer 2");
-  const Job::Gathered gathered = Job::Gather(ticket);
-  EXPECT_EQ(gathered.status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(gathered.status.message()), HasSubstr("rank 2"));
+  // It sees that itself, or rank 1 was the first and has told it.
+  EXPECT_THAT(std::string(Job::Gather(ticket).status.message()),
+              HasSubstr("the connection to rank 2 was lost"));
 }
 
 TEST(AlltoallPeerTest, LostAndDoubledMessagesAreErrors) {
