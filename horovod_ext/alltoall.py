@@ -135,15 +135,16 @@ def opened() -> int:
 
 @tf.RegisterGradient("TrepakAlltoallWait")
 def _request_of_gradient(op: Any, rows: Any, _: Any) -> Any:
-    session, label = op.get_attr("session"), op.get_attr("label")
-    text = label.decode() if isinstance(label, bytes) else label
-    return _request(rows, op.outputs[1], session, f"{text}/gradient")
+    return _request(rows, op.outputs[1], op.get_attr("session"), f"{_label_of(op)}/gradient")
 
 
 @tf.RegisterGradient("TrepakAlltoallRequest")
 def _wait_of_gradient(op: Any, ticket: Any) -> tuple[Any, None]:
-    values = op.inputs[0]
-    label = op.get_attr("label")
-    text = label.decode() if isinstance(label, bytes) else label
-    gradient = Alltoall(ticket, values.dtype, values.shape[1:], op.get_attr("session"), text)
+    values, session = op.inputs[0], op.get_attr("session")
+    gradient = Alltoall(ticket, values.dtype, values.shape[1:], session, _label_of(op))
     return gradient.wait()[0], None
+
+
+def _label_of(op: Any) -> str:
+    label = op.get_attr("label")
+    return str(label.decode() if isinstance(label, bytes) else label)
