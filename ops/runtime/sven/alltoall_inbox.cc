@@ -34,9 +34,11 @@ Status AlltoallInbox::Put(uint32_t from, const Id& id, const AlltoallRows& rows,
     const AlltoallRows& others = exchange.rows[rank];
     if (exchange.splits[rank].has_value() &&
         (others.type != rows.type || others.row_elements != rows.row_elements)) {
-      return InvalidArgumentError("in an alltoall rank " + std::to_string(from) + " sends " +
-                                  Described(rows) + " and rank " + std::to_string(rank) + " " +
-                                  Described(others) +
+      const bool is_first = from < rank;  // whoever sees it first says the same
+      return InvalidArgumentError("in an alltoall rank " + std::to_string(is_first ? from : rank) +
+                                  " sends " + Described(is_first ? rows : others) + " and rank " +
+                                  std::to_string(is_first ? rank : from) + " " +
+                                  Described(is_first ? others : rows) +
                                   ": give all ranks tensors of one dtype whose dimensions but the "
                                   "first are equal");
     }

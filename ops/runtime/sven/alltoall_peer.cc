@@ -48,23 +48,35 @@ Status AlltoallPeer::KeyOf(const std::string& name, uint32_t* key) {
 Status AlltoallPeer::Scatter(const std::string& name, const AlltoallRows& rows,
                              std::vector<Payload> splits, AlltoallInbox::Id* id) {
   TREPAK_RETURN_IF_ERROR(error());
+  if (splits.size() != options().size) {
+    return InvalidArgumentError(Me() + " gives an alltoall " + std::to_string(splits.size()) +
+                                " splits for " + std::to_string(options().size) + " ranks");
+  }
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    TREPAK_RETURN_IF_ERROR(KeyOf(name, &id->first));
+    id->second = next_[id->first]++;
+    status = ScatterAs(*id, rows, std::move(splits));
+  }
+  if (!status.ok()) {
+    Fail(status);  // the others wait for splits that will not come
+  }
+  return status;
+}
+
+Status AlltoallPeer::ScatterAs(const AlltoallInbox::Id& id, const AlltoallRows& rows,
+                               std::vector<Payload> splits) {
   const uint32_t me = options().rank;
   const uint32_t size = options().size;
-  if (splits.size() != size) {
-    return InvalidArgumentError(Me() + " gives an alltoall " + std::to_string(splits.size()) +
-                                " splits for " + std::to_string(size) + " ranks");
-  }
-  std::lock_guard<std::mutex> lock(mutex_);
-  TREPAK_RETURN_IF_ERROR(KeyOf(name, &id->first));
-  id->second = next_[id->first]++;
-  TREPAK_RETURN_IF_ERROR(inbox_.Put(me, *id, rows, std::move(splits[me])));
+  TREPAK_RETURN_IF_ERROR(inbox_.Put(me, id, rows, std::move(splits[me])));
   for (uint32_t i = 1; i < size; ++i) {
     const uint32_t rank = (me + i) % size;
     Message split;
     split.header.kind = alltoall::kSplit;
     split.header.type = rows.type;
-    split.header.key = id->first;
-    split.header.round = id->second;
+    split.header.key = id.first;
+    split.header.round = id.second;
     split.header.slice = rows.row_elements;
     split.payload = std::move(splits[rank]);
     peers_[rank].outbox.Add(std::move(split));

@@ -82,6 +82,8 @@ class AlltoallPeer : public Endpoint {
 
   // All of these require mutex_.
   Status KeyOf(const std::string& name, uint32_t* key);
+  Status ScatterAs(const AlltoallInbox::Id& id, const AlltoallRows& rows,
+                   std::vector<Payload> splits);
   Status SendTo(uint32_t rank);
   Status TakeReport(const Message& message);
   Status Report(uint32_t rank);

@@ -259,16 +259,16 @@ TEST(AlltoallPeerTest, SplitsOfAnotherKindAreAnError) {
   Job job(2);
   const Job::Ticket mine = job.Scatter(0, "a", {"00", "01"});
   AlltoallInbox::Id id;
-  ASSERT_TRUE(
-      job.peer(1)
-          .Scatter("a", {ElementType::kFloat32, 2}, {Payload::Copy("12345678"), Payload()}, &id)
-          .ok());
+  // It fails at once if rank 0's split is there already.
+  const Status scattered = job.peer(1).Scatter("a", {ElementType::kFloat32, 2},
+                                               {Payload::Copy("12345678"), Payload()}, &id);
+  EXPECT_TRUE(scattered.ok() || scattered.code() == StatusCode::kInvalidArgument);
+  // Whoever has seen it first has told the other.
   const Job::Gathered gathered = Job::Gather(mine);
-  EXPECT_EQ(gathered.status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(gathered.status.message()), HasSubstr("rank 1 sends rows of 2 elements"));
+  EXPECT_THAT(std::string(gathered.status.message()),
+              HasSubstr("and rank 1 rows of 2 elements of type"));
   AlltoallInbox::Id other;
-  EXPECT_EQ(job.peer(0).Scatter("a", kBytes, {Payload(), Payload()}, &other).code(),
-            StatusCode::kInvalidArgument)
+  EXPECT_FALSE(job.peer(0).Scatter("a", kBytes, {Payload(), Payload()}, &other).ok())
       << "every later call says so, too";
 }
 
