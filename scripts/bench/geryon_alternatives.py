@@ -6,24 +6,16 @@ partitioned ones, and over `grpc+geryon`; Horovod's ring is a method of `exchang
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 from typing import Any
 
+from trepak.scripts.bench import tf_cluster
 from trepak.scripts.bench.exchanges import Job
-from trepak.scripts.bench.ranks import command_of
 from trepak.scripts.idle_watch import MOST_STOLEN, undisturbed
-from trepak.scripts.lab import state
-from trepak.scripts.lab.job import start_in_host
-from trepak.scripts.lab.topology import HEAD, Lab
-from trepak.scripts.launcher import JobError
+from trepak.scripts.lab.topology import Lab
 
 PLAIN, PARTITIONED = "TensorFlow, gRPC", "TensorFlow, gRPC, partitioned"
 OVER_FLOWS = "TensorFlow, grpc+geryon, partitioned"
-_PORTS = (4001, 4002)  # of a worker, and of a server
-_CHIEF_PORT = 4003
-_TIMEOUT = 1800.0
 _STEPS = 8  # of each worker in each round; the first and the last are not counted
 
 
@@ -59,35 +51,6 @@ def measure(lab: Lab, job: Job) -> list[dict[str, Any]]:
 
 def _run(lab: Lab, job: Job, protocol: str, pieces: int) -> list[dict[str, Any]]:
     """Runs one cluster; returns what its coordinator measured, by round."""
-    spec = {
-        "job": job,
-        "steps": _STEPS,
-        "protocol": protocol,
-        "pieces": pieces,
-        "hosts": [lab.address(host) for host in lab.host_names],
-        "ports": _PORTS,
-        "chief": f"{lab.address(HEAD)}:{_CHIEF_PORT}",
-    }
-    with command_of("tf_parameter_server", spec) as (command, output):
-        servers = []
-        try:
-            for task, host in enumerate(lab.host_names):
-                of_task = [*command, "--task", str(task)]
-                servers.append(start_in_host(lab, host, of_task, subprocess.DEVNULL))
-            _wait(start_in_host(lab, HEAD, command))
-            rounds: list[dict[str, Any]] = json.loads(output.read_text())
-            return rounds
-        finally:
-            state.stop_processes(lab)
-            for server in servers:
-                server.wait()
-
-
-def _wait(chief: subprocess.Popen[str]) -> None:
-    try:
-        _, errors = chief.communicate(timeout=_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        chief.kill()
-        _, errors = chief.communicate()
-    if chief.returncode != 0:
-        raise JobError(f"TensorFlow's coordinator ended with {chief.returncode}:\n{errors[-4000:]}")
+    spec = {"job": job, "steps": _STEPS, "pieces": pieces}
+    rounds: list[dict[str, Any]] = tf_cluster.run(lab, "tf_parameter_server", spec, protocol)
+    return rounds

@@ -7,7 +7,7 @@ without, the coordinator, which computes nothing. Workers don't wait for each ot
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trepak  # before TensorFlow: it keeps TensorFlow's start-up noise off the terminal
@@ -78,12 +78,16 @@ def _pieces(variable: Any, count: int) -> list[Any]:
     return [value[..., a:b] for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
 
 
-def coordinate(spec: dict[str, Any]) -> list[dict[str, float]]:
-    """Trains; returns seconds per step of a worker, by round, and shares of the CPU."""
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+def resolver_of(spec: dict[str, Any]) -> Any:
+    """Returns what tells the coordinator where its cluster is."""
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster_of(spec), task_type="chief", task_id=0, rpc_layer=spec["protocol"]
     )
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
+
+
+def coordinate(spec: dict[str, Any]) -> list[dict[str, float]]:
+    """Trains; returns seconds per step of a worker, by round, and shares of the CPU."""
+    strategy = tf.distribute.ParameterServerStrategy(resolver_of(spec))
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     job = spec["job"]
     model = job.network.build(job.shrink, job.stretch)
@@ -106,7 +110,21 @@ def coordinate(spec: dict[str, Any]) -> list[dict[str, float]]:
         with tf.control_dependencies([x]):
             return tf.timestamp()
 
-    workers = len(spec["hosts"])
+    return timed_rounds(coordinator, step, len(spec["hosts"]), job.rounds, spec["steps"])
+
+
+def timed_rounds(
+    coordinator: Any, step: Callable[[], Any], workers: int, rounds: int, steps: int
+) -> list[dict[str, float]]:
+    """Returns seconds per step of a worker, by round, and shares of the CPU.
+
+    Args:
+        coordinator: a ClusterCoordinator.
+        step: a tf.function that returns when it ended.
+        workers: how many there are.
+        rounds: how many are measured, after steps that are not.
+        steps: of each worker in each round, more than two.
+    """
 
     def ends(of_each: int) -> list[float]:
         scheduled = [coordinator.schedule(step) for _ in range(of_each * workers)]
@@ -114,12 +132,12 @@ def coordinate(spec: dict[str, Any]) -> list[dict[str, float]]:
         return [float(end) for end in coordinator.fetch(scheduled)]
 
     ends(_WARM_STEPS)
-    rounds = []
-    for _ in range(job.rounds):
+    found = []
+    for _ in range(rounds):
         idle = IdleWatch()
-        seconds = step_seconds(ends(spec["steps"]), workers)
-        rounds.append({"step_s": seconds, **idle.shares()})
-    return rounds
+        seconds = step_seconds(ends(steps), workers)
+        found.append({"step_s": seconds, **idle.shares()})
+    return found
 
 
 def step_seconds(ends: Sequence[float], workers: int) -> float:
@@ -134,15 +152,19 @@ def step_seconds(ends: Sequence[float], workers: int) -> float:
     return workers * (counted[-1] - counted[0]) / (len(counted) - 1)
 
 
-def main() -> None:
-    """Runs one process of the cluster."""
+def main(coordinating: Callable[[dict[str, Any]], Any]) -> None:
+    """Runs one process of the cluster.
+
+    Args:
+        coordinating: what the coordinator does: it takes the spec, and returns what it measured.
+    """
     options = rank.options()
     trepak.register_server_protocol()
     if options.task is not None:
         serve(options.spec, options.task)
     else:
-        options.output.write_text(json.dumps(coordinate(options.spec)))
+        options.output.write_text(json.dumps(coordinating(options.spec)))
 
 
 if __name__ == "__main__":
-    main()
+    main(coordinate)

@@ -1,0 +1,96 @@
+"""`trepak bench sven`: pipelines, placement and TensorFlow's servers on models of clicks.
+
+The thesis' Figures 6.4 and 6.7, Tables 6.3 and 6.4. Stage times come from `sven_arithmetic`; its
+AUCs, Figures 6.5 and 6.8, are `trepak bench sven_auc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trepak.scripts.bench import sven_arithmetic as arithmetic
+from trepak.scripts.bench import tf_cluster
+from trepak.scripts.bench.ranks import lab_of, run_here, run_in
+from trepak.scripts.bench.sven_case import ARMS, STAGES, Arm, Case
+from trepak.scripts.bench.sven_figures import draw
+from trepak.scripts.bench.sven_report import Measured, summarize
+from trepak.scripts.entrance import console
+from trepak.scripts.report import Options, Report
+from trepak.scripts.surroundings import Surroundings
+
+__all__ = ["SUMMARY", "draw", "measure"]
+
+SUMMARY = "Sven's pipelines and placement on models of clicks, beside TensorFlow's servers"
+
+# How many times slower than the cluster: a step of eight ranks costs two cores some 50 ms, whatever
+# it computes and sends.
+_SLOWER = 2000.0
+_HOSTS, _FEWER_HOSTS = 8, (2, 4)
+_SCALED = "wide_deep"  # of Figure 6.4: what the thesis scales worst
+_TIMEOUT = 600.0
+
+
+def measure(options: Options) -> Report:
+    """Runs the bench.
+
+    Raises:
+        JobError: the ranks failed.
+        LabError: no lab can be made here.
+    """
+    surroundings = Surroundings()
+    with console(stderr=True).status("") as status:
+        measured = _quick(status.update) if options.quick else _whole(status.update)
+    return summarize(measured, surroundings.environment("trepak lab run --gloo; horovodrun --mpi"))
+
+
+def _quick(say: Callable[[str], None]) -> Measured:
+    say("2 hosts")
+    with _lab(2) as lab:
+        cases = [_case("deepfm", 2, steps=3, stages=(0, 4))]
+        ours, idle = run_in(lab, "bench_sven_worker", {"cases": cases, "rounds": 1}, _TIMEOUT)
+    return Measured({2: cases}, {2: ours}, [], [], idle)
+
+
+def _whole(say: Callable[[str], None]) -> Measured:
+    by_hosts = {_HOSTS: [_case(model, _HOSTS) for model in arithmetic.MODELS]}
+    for hosts in _FEWER_HOSTS:
+        by_hosts[hosts] = [_case(_SCALED, hosts, stages=(4,))]
+    ours, idle = {}, []
+    for hosts, cases in by_hosts.items():
+        say(f"{hosts} hosts, links of {arithmetic.link_rate(_SLOWER) / 1e6:.0f} Mbit/s")
+        with _lab(hosts) as lab:
+            rounds = 2 if hosts == _HOSTS else 1
+            spec = {"cases": cases, "rounds": rounds}
+            ours[hosts], share = run_in(lab, "bench_sven_worker", spec, _TIMEOUT)
+            idle.append(share)
+            if hosts == _HOSTS:
+                say("TensorFlow's parameter servers")
+                theirs = tf_cluster.run(lab, "sven_tf_servers", {"cases": cases, "rounds": 1})
+    idle += [row["idle"] for row in theirs]
+    return Measured(by_hosts, ours, theirs, _placements(say), min(idle))
+
+
+def _lab(hosts: int) -> Any:
+    return lab_of(hosts, arithmetic.link_rate(_SLOWER))
+
+
+def _case(model: str, hosts: int, *, steps: int = 6, stages: Sequence[int] = STAGES) -> Case:
+    wanted = arithmetic.popularity()
+    return Case(
+        model,
+        arithmetic.shape(model).columns,
+        arithmetic.allreduced_bytes(model),
+        arithmetic.BATCH,
+        arithmetic.step(model, hosts, wanted).slowed(_SLOWER),
+        tuple(stages),
+        steps,
+    )
+
+
+def _placements(say: Callable[[str], None]) -> list[dict[str, Any]]:
+    found = []
+    for placement in ARMS:
+        say(f"a table in two tiers: {placement}")
+        found += run_here(1, "sven_placement_worker", Arm(placement, batches=40), _TIMEOUT)
+    return found

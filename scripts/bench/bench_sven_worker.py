@@ -1,0 +1,146 @@
+"""One rank of `trepak bench sven`: models of clicks whose computing is emulated.
+
+Ids, rows and gradients are real and travel; so are the dense gradients. What a GPU would compute
+takes its time and no CPU, see `emulated_compute`: pieces of a rank run one after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trepak
+import trepak.keras as hvd  # before Keras: it keeps TensorFlow's start-up noise off the terminal
+
+# isort: split
+import keras
+import tensorflow as tf
+
+from trepak.horovod_ext import alltoall
+from trepak.layers import DistributedEmbedding
+from trepak.models.click_features import click_inputs, feature_configs, look_up
+from trepak.models.clicks import ClickStream
+from trepak.ops import emulated_compute
+from trepak.scripts.bench import rank
+from trepak.scripts.bench.sven_arithmetic import stream
+from trepak.scripts.bench.sven_case import Case
+
+_BATCHES = 4  # that take turns: drawing them would take CPU
+_RATE = 1e-3
+
+
+class EmulatedDense(keras.layers.Layer):
+    """The dense part: the time of its passes, and as many weights as gradients travel."""
+
+    def __init__(self, weights: int, forward: float, backward: float) -> None:
+        """Takes the number of weights, and seconds."""
+        super().__init__(name="dense")
+        self._size, self._times = weights, (1000 * forward, 1000 * backward)
+        self.weight = self.add_weight((weights,), "zeros", name="weight")
+
+    def call(self, x: Any) -> Any:
+        """Returns a logit for each sample: (B, columns) to (B, 1)."""
+        x = emulated_compute(x, *self._times, label="dense")
+        return tf.reduce_mean(x, axis=-1, keepdims=True) + tf.reduce_mean(self.weight)
+
+
+def measure(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each case and pipeline: the seconds of this rank's steps."""
+    clicks = stream()
+    return [row for case in spec["cases"] for row in _rows(case, clicks, spec["rounds"])]
+
+
+def _rows(case: Case, clicks: ClickStream, rounds: int) -> list[dict[str, Any]]:
+    model = _build(case, clicks)
+    data = _endless(clicks, case.batch)
+    seconds: dict[int, list[float]] = {stages: [] for stages in case.stages}
+    sent: dict[int, int] = {}
+    for order in rank.rounds_of(case.stages, rounds):
+        for stages in order:
+            trepak.pipeline(model, stages)
+            clock = _Clock()
+            before = alltoall.statistics().get("bytes_sent", 0)
+            steps = case.steps + _Clock.WARM
+            model.fit(data, steps_per_epoch=steps, callbacks=[clock], verbose=0)
+            sent[stages] = (alltoall.statistics()["bytes_sent"] - before) // steps
+            seconds[stages] += clock.seconds()
+    trepak.pipeline(model, 0)
+    keras.backend.clear_session()
+    held = alltoall.statistics()["most_bytes_held"]
+    return [
+        {
+            "model": case.model,
+            "stages": stages,
+            "seconds": seconds[stages],
+            "sent_bytes": sent[stages],
+            "held_bytes": held,  # of any pipeline so far
+        }
+        for stages in case.stages
+    ]
+
+
+class _Clock(keras.callbacks.Callback):
+    """Notes when steps end; the first ones are traced, and fill the pipeline."""
+
+    WARM = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ends: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Notes the time when the step's loss is there."""
+        self._ends.append(time.perf_counter())
+
+    def seconds(self) -> list[float]:
+        """Returns the time from each step's end to the next one's."""
+        ends = self._ends[self.WARM - 1 :]
+        return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+
+
+def _build(case: Case, clicks: ClickStream) -> Any:
+    configs = feature_configs(
+        clicks.vocabularies,
+        case.columns,
+        case.batch,
+        optimizer=keras.optimizers.SGD(_RATE),
+    )
+    for config in configs.values():
+        config.table.initializer = "zeros"  # which take memory only where they are touched
+    embedding = DistributedEmbedding(configs, sharding="row", tables_in_files=False)
+    inputs = click_inputs(clicks.vocabularies, 0)
+    (rows,) = look_up(embedding, inputs["categorical"])
+    times = case.times
+    # The device is busy as long if it updates before it reduces; TensorFlow runs emulated pieces in
+    # program order, and would have the rows' update wait for the dense one.
+    backward = times.backward + times.optimizer
+    dense = EmulatedDense(case.allreduced_bytes // 4, times.forward, backward)
+    model = keras.Model(inputs, dense(keras.ops.concatenate(rows, axis=-1)))
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(_RATE)), loss="mse")
+    _emulate(embedding.tables, {"ids": times.look_up, "gradients": times.update})
+    return model
+
+
+def _emulate(tables: Any, seconds: Mapping[str, float]) -> None:
+    """Has what follows an exchange take its time on the device: look-ups and updates."""
+    receive: Callable[..., Any] = tables._receive
+
+    def received(ticket: Any, dtype: Any, what: str) -> Any:
+        values, splits = receive(ticket, dtype, what)
+        if what in seconds:
+            values = emulated_compute(values, 1000 * seconds[what], label=what)
+        return values, splits
+
+    tables._receive = received
+
+
+def _endless(clicks: ClickStream, batch: int) -> Any:
+    size = hvd.size()
+    drawn = clicks.dataset(_BATCHES * size * batch, batch, rank=hvd.rank(), size=size)
+    only_ids = drawn.map(lambda inputs, labels: ({"categorical": inputs["categorical"]}, labels))
+    return only_ids.cache().repeat()
+
+
+if __name__ == "__main__":
+    rank.main(measure)
