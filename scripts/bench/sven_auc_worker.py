@@ -115,7 +115,7 @@ def train_asynchronously(model: Any, embedding: Any, batches: Any, workers: int)
     @tf.function(reduce_retracing=True)
     def update(gradients: Any, found: Any) -> None:
         for one in found:
-            embedding.tables.update(one)
+            embedding.tables.update(embedding.tables.send_back(one))
         model.optimizer.apply(gradients, model.trainable_variables)
 
     model.optimizer.build(model.trainable_variables)
@@ -130,13 +130,13 @@ def train_asynchronously(model: Any, embedding: Any, batches: Any, workers: int)
 class _Stale:
     """A step looks its rows up at once, and leaves their update to a later one."""
 
-    def __init__(self, returned: list[Any]) -> None:
-        self._returned = returned
+    def __init__(self, gradients: list[Any]) -> None:
+        self._gradients = gradients
 
     def look_up(self, tables: Any, inputs: Any, anchor: Any) -> list[Any]:
         """Returns the rows as the updates so far have left them."""
         answered = tables.answer(tables.ask(inputs))
-        return list(tables.combine(answered, inputs, anchor, self._returned.append))
+        return list(tables.combine(answered, inputs, anchor, self._gradients.append))
 
 
 if __name__ == "__main__":

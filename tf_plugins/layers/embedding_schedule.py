@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
+from trepak.tf_plugins.layers.embedding_batch import Answered, Asked, Gradients
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
-from trepak.tf_plugins.layers.embedding_tables import Answered, Asked, EmbeddingTables, Returned
+from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables
 
 
 class Schedule(Protocol):
@@ -29,7 +30,8 @@ class Exact:
         self, tables: EmbeddingTables, inputs: Sequence[FeatureInput], anchor: Any
     ) -> list[Any]:
         """Returns the rows as all steps before have left them."""
-        return tables.combine(tables.answer(tables.ask(inputs)), inputs, anchor, tables.update)
+        answered = tables.answer(tables.ask(inputs))
+        return tables.combine(answered, inputs, anchor, _at_once(tables))
 
 
 class Collecting:
@@ -60,13 +62,13 @@ class Ahead:
     """The rows were asked for in a step before; the update is left to one that follows.
 
     Attributes:
-        returned: of each call of the layer, gradients under way.
+        gradients: of each call of the layer, to be sent.
     """
 
     def __init__(self, answered: Sequence[Answered]) -> None:
         """Takes the look-ups of a batch, one for each call of the layer."""
         self._answered = list(answered)
-        self.returned: list[Returned] = []
+        self.gradients: list[Gradients] = []
 
     def look_up(
         self, tables: EmbeddingTables, inputs: Sequence[FeatureInput], anchor: Any
@@ -76,7 +78,7 @@ class Ahead:
         Raises:
             RuntimeError: the layer is called more often in training than otherwise.
         """
-        return tables.combine(_next(self._answered), inputs, anchor, self.returned.append)
+        return tables.combine(_next(self._answered), inputs, anchor, self.gradients.append)
 
 
 class AskedAhead:
@@ -91,7 +93,11 @@ class AskedAhead:
     ) -> list[Any]:
         """Returns the rows as all steps before have left them."""
         answered = tables.answer(_next(self._asked))
-        return tables.combine(answered, inputs, anchor, tables.update)
+        return tables.combine(answered, inputs, anchor, _at_once(tables))
+
+
+def _at_once(tables: EmbeddingTables) -> Callable[[Gradients], None]:
+    return lambda gradients: tables.update(tables.send_back(gradients))
 
 
 def _next(calls: list[Any]) -> Any:

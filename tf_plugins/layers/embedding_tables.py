@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,54 +21,18 @@ from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
+from trepak.tf_plugins.layers.embedding_batch import (
+    Answered,
+    Asked,
+    Feature,
+    Gradients,
+    Returned,
+)
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
 from trepak.tf_plugins.layers.embedding_plan import Plan
 from trepak.tf_plugins.layers.embedding_rows import EmbeddingRows
 from trepak.tf_plugins.layers.embedding_storage import Storage
 from trepak.tf_plugins.layers.embedding_tiers import EmbeddingTiers
-
-
-@dataclass(frozen=True)
-class Feature:
-    """What a layer looks up.
-
-    Attributes:
-        path: where it stands among the layer's inputs.
-        table: the number of its table.
-        columns: of the table.
-        combiner: "mean", "sum" or "sqrtn".
-    """
-
-    path: str
-    table: int
-    columns: int
-    combiner: str
-
-
-class Asked(NamedTuple):
-    """A batch whose ids are on their way: where its rows belong, their splits, a ticket."""
-
-    routing: Any
-    value_splits: Any
-    ids: Any
-
-
-class Answered(NamedTuple):
-    """A batch whose rows are on their way, and what the other ranks wanted of this one."""
-
-    routing: Any
-    value_splits: Any
-    wanted: Any
-    splits: Any
-    rows: Any
-
-
-class Returned(NamedTuple):
-    """A batch whose gradients are on their way to the rows' owners."""
-
-    wanted: Any
-    splits: Any
-    gradients: Any
 
 
 class EmbeddingTables:
@@ -200,7 +163,7 @@ class EmbeddingTables:
             inputs: by feature, as `ask` got them.
             anchor: a tensor that the tape watches; without one TensorFlow would ask for no
                 gradient, and the tables would not be trained.
-            end: called in the gradient with what `update` takes.
+            end: called in the gradient with what `send_back` takes.
         """
         weights = [
             tf.zeros([0]) if one.weights is None else tf.stop_gradient(one.weights)
@@ -226,14 +189,22 @@ class EmbeddingTables:
 
             def gradient(*grads: Any) -> Any:
                 spread = load().trepak_embedding_spread(routing, grads, weights, **reductions)
-                sent = self._send(spread, splits, "gradients").ticket
-                end(Returned(answered.wanted, answered.splits, sent))
+                end(Gradients(answered.wanted, answered.splits, spread, splits))
                 return tf.zeros_like(anchor)
 
             return outputs, gradient
 
         found: list[Any] = combined(anchor)
         return found
+
+    def send_back(self, gradients: Gradients) -> Returned:
+        """Sends a batch's gradients to the ranks that have the rows; waits for nobody.
+
+        Args:
+            gradients: what `combine` has passed to `end`.
+        """
+        sent = self._send(gradients.values, gradients.value_splits, "gradients").ticket
+        return Returned(gradients.wanted, gradients.splits, sent)
 
     def update(self, returned: Returned, permits: int = 0) -> None:
         """Waits for the gradients of all ranks, and updates the rows that they are of.
@@ -242,7 +213,7 @@ class EmbeddingTables:
         mean over all ranks' losses wants it.
 
         Args:
-            returned: what `combine` has passed to `end`.
+            returned: what `send_back` has returned.
             permits: as `answer` got it.
 
         Raises:

@@ -21,8 +21,8 @@ import tensorflow as tf
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
+from trepak.tf_plugins.layers.embedding_batch import Answered, Asked, Gradients, Returned
 from trepak.tf_plugins.layers.embedding_schedule import Ahead, AskedAhead, Collecting, scheduled
-from trepak.tf_plugins.layers.embedding_tables import Answered, Asked, Returned
 from trepak.tf_plugins.model.flushing import flushing_methods
 from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
 
@@ -105,12 +105,12 @@ class _Pipeline:
         self._model, self._is_whole = model, stages == 4
         self._iterator: Any = None
         self._window: deque[_Batch] = deque()
-        self._returned: list[list[Returned]] | None = None
+        self._gradients: list[list[Gradients]] | None = None  # of the batch before
         self._calls = [1] * len(_layers(model))  # by layer, of a step
         self._ask = self._function(self._asked)
         self._answer = self._function(self._answered)
         self._train = self._function(self._trained)
-        self._update = self._function(self._updated)
+        self._update = self._function(lambda left: self._updated(self._sent_back(left)))
 
     def _function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain if self._model.run_eagerly else _for_any_rows(plain)
@@ -135,10 +135,10 @@ class _Pipeline:
         following = self._window[0] if self._window and self._window[0].is_everywhere() else None
         if batch.answered is None and self._is_whole:
             batch.answered = self._answer(batch.asked)
-        logs, self._returned, answered = self._train(
+        logs, self._gradients, answered = self._train(
             batch.data,
             batch.answered or batch.asked,
-            self._returned,
+            self._gradients,
             following.asked if following is not None and self._is_whole else None,
         )
         if following is not None and self._is_whole:
@@ -156,9 +156,9 @@ class _Pipeline:
 
     def flush(self) -> None:
         """Makes the updates that are left, as soon as all ranks' gradients are here."""
-        returned, self._returned = self._returned, None
-        if returned is not None:
-            self._update(returned)
+        gradients, self._gradients = self._gradients, None
+        if gradients is not None:
+            self._update(gradients)
 
     def restart(self) -> None:
         """Begins anew: what was looked up and not trained is forgotten."""
@@ -202,10 +202,13 @@ class _Pipeline:
         self,
         data: Any,
         batch: Any,
-        returned: list[list[Returned]] | None,
+        gradients: list[list[Gradients]] | None,
         following: list[list[Asked]] | None,
-    ) -> tuple[Any, list[list[Returned]] | None, list[list[Answered]] | None]:
+    ) -> tuple[Any, list[list[Gradients]] | None, list[list[Answered]] | None]:
         layers = _layers(self._model)
+        # They have time until this batch is trained. The dense gradients of theirs had not: they
+        # would have shared the links with these.
+        returned = None if gradients is None else self._sent_back(gradients)
         answered = None if following is None else self._answered(following)
         schedules: list[Any] = [(Ahead if self._is_whole else AskedAhead)(calls) for calls in batch]
         with scheduled(layers, schedules):
@@ -216,6 +219,10 @@ class _Pipeline:
             return logs, None, answered
         parts = zip(layers, schedules, batch, strict=True)
         return logs, [_left(layer, one, calls) for layer, one, calls in parts], answered
+
+    def _sent_back(self, gradients: list[list[Gradients]]) -> list[list[Returned]]:
+        pairs = zip(_layers(self._model), gradients, strict=True)
+        return [[layer.tables.send_back(one) for one in calls] for layer, calls in pairs]
 
     def _updated(self, returned: list[list[Returned]]) -> None:
         for layer, calls in zip(_layers(self._model), returned, strict=True):
@@ -255,12 +262,12 @@ def _permits(layer: Any, calls: Sequence[Any]) -> int:
     return _PERMITS * len(calls) if layer.trainable else 0
 
 
-def _left(layer: Any, schedule: Ahead, calls: Sequence[Any]) -> list[Returned]:
-    """Returns the gradients under way of a layer; all that was looked up must have them."""
-    if len(schedule.returned) != (len(calls) if layer.trainable else 0):
+def _left(layer: Any, schedule: Ahead, calls: Sequence[Any]) -> list[Gradients]:
+    """Returns the gradients of a layer; all that was looked up must have them."""
+    if len(schedule.gradients) != (len(calls) if layer.trainable else 0):
         raise ValueError(
             f"the loss does not depend on all outputs of {layer.name}, or other variables than the "
             "model's trainable ones are trained: a pipeline can't tell which updates will come. "
             "Set layer.trainable = False, or train without pipeline()."
         )
-    return schedule.returned
+    return schedule.gradients
