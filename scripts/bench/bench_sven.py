@@ -47,15 +47,15 @@ def measure(options: Options) -> Report:
 def _quick(say: Callable[[str], None]) -> Measured:
     say("2 hosts")
     with _lab(2) as lab:
-        cases = [_case("deepfm", 2, steps=3, stages=(0, 4))]
+        cases = [case("deepfm", 2, steps=3, stages=(0, 4))]
         ours, idle = run_in(lab, "bench_sven_worker", {"cases": cases, "rounds": 1}, _TIMEOUT)
     return Measured({2: cases}, {2: ours}, [], [], idle)
 
 
 def _whole(say: Callable[[str], None]) -> Measured:
-    by_hosts = {_HOSTS: [_case(model, _HOSTS) for model in arithmetic.MODELS]}
+    by_hosts = {_HOSTS: [case(model, _HOSTS) for model in arithmetic.MODELS]}
     for hosts in _FEWER_HOSTS:
-        by_hosts[hosts] = [_case(_SCALED, hosts, stages=(4,))]
+        by_hosts[hosts] = [case(_SCALED, hosts, stages=(4,))]
     ours, idle = {}, []
     for hosts, cases in by_hosts.items():
         say(f"{hosts} hosts, links of {arithmetic.link_rate(_SLOWER) / 1e6:.0f} Mbit/s")
@@ -75,14 +75,29 @@ def _lab(hosts: int) -> Any:
     return lab_of(hosts, arithmetic.link_rate(_SLOWER))
 
 
-def _case(model: str, hosts: int, *, steps: int = 6, stages: Sequence[int] = STAGES) -> Case:
-    wanted = arithmetic.popularity()
+def case(
+    model: str,
+    hosts: int,
+    wanted: arithmetic.Popularity | None = None,
+    *,
+    steps: int = 6,
+    stages: Sequence[int] = STAGES,
+) -> Case:
+    """Returns what is measured of a model on so many hosts.
+
+    Args:
+        model: of `sven_arithmetic.MODELS`.
+        hosts: of a lab.
+        wanted: what a rank looks up; None: as the generator has it.
+        steps: that are measured.
+        stages: of the pipelines.
+    """
     return Case(
         model,
         arithmetic.shape(model).columns,
         arithmetic.allreduced_bytes(model),
         arithmetic.BATCH,
-        arithmetic.step(model, hosts, wanted).slowed(_SLOWER),
+        arithmetic.step(model, hosts, wanted or arithmetic.popularity()).slowed(_SLOWER),
         tuple(stages),
         steps,
     )

@@ -28,7 +28,8 @@ BATCH, _DIMENSION, _NUMERICAL = 1024, 16, 13  # the thesis' batch; 0.5 B paramet
 # What passes memory: a look-up reads a row and writes it to be sent. An update of Adam reads the
 # gradient, and reads and writes weights and two moments; the dense optimizer is the same.
 _LOOK_UP_PASSES, _UPDATE_PASSES = 2, 7
-_SCALE = 1.0
+_SCALE = 1.0  # of Criteo's vocabularies
+_COUNTED = 8  # batches that ranks take of samples in turn
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Popularity:
     """What a batch of a rank looks up, by the generator's popularity.
 
     Attributes:
-        rows: distinct rows of a batch, as expected.
+        rows: distinct rows of a batch.
         hit_share: share of them that are among the α most popular of all rows.
     """
 
@@ -86,18 +87,23 @@ class Popularity:
 
 @functools.cache
 def popularity(scale: float = _SCALE) -> Popularity:
-    """Returns it: a row of probability p is in a batch of B with the probability 1 - (1 - p)^B.
+    """Returns it: rows are counted in drawn batches, and hits follow from the power laws.
+
+    A row of probability p is in a batch of B with the probability 1 - (1 - p)^B. That batches
+    repeat ids of late changes how many rows they have, and hardly which.
 
     Args:
         scale: of Criteo's vocabularies.
     """
     clicks = ClickStream(criteo_vocabularies(scale))
+    drawn = clicks.samples(np.arange(_COUNTED * BATCH)).ids.reshape(-1, BATCH, _COUNTED)
+    rows = sum(len(np.unique(ids)) for feature in drawn for ids in feature.T) / _COUNTED
     by_row = np.concatenate(
         [clicks.popularity(name).probabilities() for name in clicks.vocabularies]
     )
     found = -np.expm1(BATCH * np.log1p(-np.minimum(by_row, 1 - 1e-12)))
     hottest = np.sort(found)[::-1][: round(ALPHA * len(found))]
-    return Popularity(float(found.sum()), float(hottest.sum() / found.sum()))
+    return Popularity(rows, float(hottest.sum() / found.sum()))
 
 
 @dataclass(frozen=True)
