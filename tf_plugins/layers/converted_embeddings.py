@@ -1,22 +1,22 @@
-"""`distribute_embeddings(model)`: a Keras model whose own embeddings become tables over ranks.
-
-A functional model is a graph of calls, which is walked twice. The first walk makes all calls that
-need no embedding, and so finds out what is looked up; the second one makes the others.
-"""
+"""`distribute_embeddings(model)`: a Keras model whose own embeddings become tables over ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import keras_rs
-from keras.src.models.functional import Functional, functional_like_constructor
+from keras.src.models.functional import functional_like_constructor
 
 from trepak.horovod_ext import basics, exchange
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
-
-_LATER = object()  # stands for what an embedding must have been looked up for
+from trepak.tf_plugins.layers.embedding_graph import (
+    EmbeddingCall,
+    GraphWalk,
+    embeddings_of,
+    functional_graph,
+)
 
 
 def distribute_embeddings(
@@ -61,14 +61,14 @@ def distribute_embeddings(
             optimizer is one that rows can't have.
     """
     graph = _graph_of(model)
-    found = _embeddings(model)
+    found = embeddings_of(model)
     unknown = sorted(set(leave) - {layer.name for layer in found})
     if unknown:
         raise ValueError(f"leave= names {unknown[0]!r}, which is no embedding of {model.name!r}.")
     wanted = {id(layer): layer for layer in found if layer.name not in leave}
     if not wanted:
         raise ValueError(f"the model {model.name!r} has no embeddings to distribute.")
-    walk = _Walk(graph, wanted)
+    walk = GraphWalk(graph, wanted)
     walk.begin()
     _check([(layer, walk.calls_of(layer)) for layer in wanted.values()])
     configs, features = _features(walk.calls, _optimizers(wanted.values(), optimizer))
@@ -79,76 +79,8 @@ def distribute_embeddings(
     return made
 
 
-class _Call(NamedTuple):
-    """A call of an embedding, named as its arguments are: ids, and their weights or None."""
-
-    layer: Any
-    inputs: Any
-    weights: Any = None
-
-
-class _Walk:
-    """Makes a graph's calls anew, those of embeddings apart.
-
-    Attributes:
-        calls: of embeddings, in the order of the graph.
-    """
-
-    def __init__(self, graph: Any, wanted: Mapping[int, Any]) -> None:
-        self._graph, self._wanted = graph, wanted
-        self.calls: list[_Call] = []
-        self._made: list[Any] = []  # what each other call has returned, or _LATER
-
-    def calls_of(self, layer: Any) -> list[_Call]:
-        return [call for call in self.calls if call.layer is layer]
-
-    def begin(self) -> None:
-        """Makes the calls that need no embedding.
-
-        Raises:
-            ValueError: ids depend on an embedding.
-        """
-        self._run(self._graph, self._graph.inputs, self._first)
-
-    def finish(self, rows: Sequence[Any]) -> Any:
-        """Makes all other calls; `rows`: by call of an embedding, what it returns."""
-        looked_up, made = iter(rows), iter(self._made)
-
-        def second(operation: Any, *args: Any, **kwargs: Any) -> Any:
-            if id(operation) in self._wanted:
-                return next(looked_up)
-            before = next(made)
-            return operation(*args, **kwargs) if before is _LATER else before
-
-        return self._run(self._graph, self._graph.inputs, second)
-
-    def _first(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
-        later = any(one is _LATER for one in keras.tree.flatten((args, kwargs)))
-        if id(operation) in self._wanted:
-            if later:
-                raise ValueError(
-                    f"what {operation.name!r} looks up depends on what another embedding returns: "
-                    "one exchange can't look up both. Name one of them in leave=."
-                )
-            self.calls.append(_Call(operation, *args, **kwargs))
-            return _LATER
-        self._made.append(_LATER if later else operation(*args, **kwargs))
-        count = len(keras.tree.flatten(operation.output))
-        return [_LATER] * count if later else self._made[-1]
-
-    def _run(self, graph: Any, inputs: Any, call: Any) -> Any:
-        def called(operation: Any, *args: Any, **kwargs: Any) -> Any:
-            inner = _inner_graph(operation)
-            if inner is None or not any(id(one) in self._wanted for one in _embeddings(operation)):
-                return call(operation, *args, **kwargs)
-            _check_inner(operation, inner, args, kwargs)
-            return self._run(inner, args[0], call)
-
-        return graph._run_through_graph(inputs, call_fn=called)
-
-
 def _graph_of(model: Any) -> Any:
-    graph = _inner_graph(model)
+    graph = functional_graph(model)
     if graph is not None:
         return graph
     if isinstance(model, keras.Sequential):
@@ -161,13 +93,6 @@ def _graph_of(model: Any) -> Any:
     )
 
 
-def _inner_graph(operation: Any) -> Any:
-    """Returns the functional model that a model is; None: it is none."""
-    sequential = isinstance(operation, keras.Sequential)
-    graph = operation._functional if sequential else operation
-    return graph if isinstance(graph, Functional) else None
-
-
 def _class_of(model: Any) -> Any:
     as_functional = not isinstance(model, keras.Sequential) and functional_like_constructor(
         type(model)
@@ -175,26 +100,7 @@ def _class_of(model: Any) -> Any:
     return type(model) if as_functional else keras.Model
 
 
-def _embeddings(model: Any) -> list[Any]:
-    """Returns the embeddings anywhere in a model, each once."""
-    found = (one for one in model._flatten_layers() if isinstance(one, keras.layers.Embedding))
-    return list({id(layer): layer for layer in found}.values())
-
-
-def _check_inner(model: Any, graph: Any, args: Any, kwargs: Any) -> None:
-    """Checks that a call of a model can be put in the place of the calls that it makes."""
-    given = {key: value for key, value in kwargs.items() if value is not None}
-    pairs = zip(keras.tree.flatten(args[:1]), graph.inputs, strict=True)
-    alike = all(one is _LATER or len(one.shape) == len(own.shape) for one, own in pairs)
-    if given or len(args) != 1 or not alike:
-        raise ValueError(
-            f"the model {model.name!r}, which has embeddings, is called within another one with "
-            f"{', '.join(given) or 'inputs of another rank'}: convert it by itself, before the "
-            "other one is made of it."
-        )
-
-
-def _check(pairs: Sequence[tuple[Any, Sequence[_Call]]]) -> None:
+def _check(pairs: Sequence[tuple[Any, Sequence[EmbeddingCall]]]) -> None:
     """Checks that embeddings can be tables, and names all that can't."""
     weighted = any(call.weights is not None for _, calls in pairs for call in calls)
     reasons = [
@@ -209,7 +115,7 @@ def _check(pairs: Sequence[tuple[Any, Sequence[_Call]]]) -> None:
         )
 
 
-def _reasons(layer: Any, calls: Sequence[_Call]) -> Iterator[str]:
+def _reasons(layer: Any, calls: Sequence[EmbeddingCall]) -> Iterator[str]:
     if type(layer) not in (keras.layers.Embedding, keras_rs.layers.EmbedReduce):
         yield f"is of a class of its own, {type(layer).__name__}"
     if not calls:
@@ -230,7 +136,7 @@ def _reasons(layer: Any, calls: Sequence[_Call]) -> Iterator[str]:
         yield f"has weights of {layer.variable_dtype}, tables have float32"
 
 
-def _reasons_of_calls(calls: Sequence[_Call], weighted: bool) -> Iterator[str]:
+def _reasons_of_calls(calls: Sequence[EmbeddingCall], weighted: bool) -> Iterator[str]:
     for layer, ids, weights in calls:
         varies = bool(getattr(ids, "sparse", False) or getattr(ids, "ragged", False))
         if varies and not isinstance(layer, keras_rs.layers.EmbedReduce):
@@ -271,7 +177,7 @@ def _optimizers(layers: Collection[Any], given: Any) -> dict[str, Any]:
 
 
 def _features(
-    calls: Sequence[_Call], optimizers: Mapping[str, Any]
+    calls: Sequence[EmbeddingCall], optimizers: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Returns configurations by feature, and each call's feature."""
     tables: dict[int, Any] = {}
@@ -302,7 +208,7 @@ def _keeps_all(layer: Any, ids: Any) -> bool:
     return len(ids.shape) > 1 and not isinstance(layer, keras_rs.layers.EmbedReduce)
 
 
-def _looked_up(layer: Any, calls: Sequence[_Call], features: Sequence[str]) -> list[Any]:
+def _looked_up(layer: Any, calls: Sequence[EmbeddingCall], features: Sequence[str]) -> list[Any]:
     """Calls the new layer for all calls of embeddings; returns what each of them returns."""
     weighted = any(call.weights is not None for call in calls)
     ids: dict[str, Any] = {}
