@@ -8,34 +8,13 @@ import keras
 import keras_rs
 import numpy as np
 import psutil
-import tensorflow as tf
 from harness import case
+from reader_batches import ROWS, STEPS, batches_of
 
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import alltoall
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
-
-BATCH, STEPS = 6, 5
-ROWS = {"a": 150, "b": 7}
-
-
-def batches_of(rank: int, size: int) -> tf.data.Dataset:
-    """Ragged and dense ids, drawn by Python; rank 1 has two batches less."""
-
-    def drawn(step: Any) -> Any:
-        random = np.random.default_rng([rank, step])
-        ids = random.geometric(0.05, [BATCH, 3]).astype("int64")
-        return ids % ROWS["a"], ids[:, 0] % ROWS["b"], random.uniform(size=[BATCH, 1])
-
-    def batch(step: Any) -> Any:
-        a, b, labels = tf.numpy_function(drawn, [step], [tf.int64, tf.int64, tf.float64])
-        a, b = tf.ensure_shape(a, [BATCH, 3]), tf.ensure_shape(b, [BATCH])
-        ragged = tf.RaggedTensor.from_tensor(a, lengths=tf.clip_by_value(b, 1, 3))
-        labels = tf.ensure_shape(tf.cast(labels, tf.float32), [BATCH, 1])
-        return {"a": ragged, "b": b, "numbers": tf.cast(a, tf.float32)}, labels
-
-    return tf.data.Dataset.range(STEPS - 2 * (rank == 1)).map(batch)
 
 
 def compiled(stages: int) -> keras.Model:

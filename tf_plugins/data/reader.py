@@ -14,10 +14,13 @@ import pickle
 import socket
 import sys
 import threading
+import time
 import traceback
 from typing import Any
 
 _QUEUE = 1024  # ranks that connect before they are taken
+_PATIENCE_SECONDS = 2.0  # for ranks that have not let go when the parent has
+_connections: list[socket.socket] = []
 
 
 def main() -> None:
@@ -38,7 +41,19 @@ def main() -> None:
 
 def _end_with_parent() -> None:
     sys.stdin.buffer.read()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while any(map(_is_open, _connections)) and time.monotonic() < deadline:
+        time.sleep(0.02)
     os._exit(0)
+
+
+def _is_open(connection: socket.socket) -> bool:
+    try:
+        return bool(connection.recv(1, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _serve(address: str, pickled: bytes) -> tuple[Any, dict[str, Any]]:
@@ -58,8 +73,7 @@ def _serve(address: str, pickled: bytes) -> tuple[Any, dict[str, Any]]:
     )
     number = service.register_dataset(dispatcher.target, dataset, compression=None)
     listener = socket.create_server((address, 0), backlog=_QUEUE)
-    connections: list[socket.socket] = []
-    threading.Thread(target=_accept, args=(listener, connections), daemon=True).start()
+    threading.Thread(target=_accept, args=(listener,), daemon=True).start()
     answer = {
         "service": f"grpc://{address}:{port}",
         "dataset": number.numpy().decode(),
@@ -68,13 +82,13 @@ def _serve(address: str, pickled: bytes) -> tuple[Any, dict[str, Any]]:
         "pid": os.getpid(),
         "host": socket.gethostname(),
     }
-    return (dataset, dispatcher, worker, connections), answer
+    return (dataset, dispatcher, worker), answer
 
 
-def _accept(listener: socket.socket, connections: list[socket.socket]) -> None:
+def _accept(listener: socket.socket) -> None:
     """Keeps the ranks' connections: they end when this process does, which the ranks see."""
     while True:
-        connections.append(listener.accept()[0])
+        _connections.append(listener.accept()[0])
 
 
 if __name__ == "__main__":

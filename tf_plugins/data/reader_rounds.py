@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from trepak.ops.loader import call, load
-from trepak.tf_plugins.model.look_ups import IdsGraph
+from trepak.tf_plugins.data.ids_graph import IdsGraph
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import cancellation, context, execute
 
 _HELD = 2  # elements that wait here for the training
 _LOOK_SECONDS = 0.5  # between looks at whether readers live
+_PATIENCE_SECONDS = 2.0  # for a thread that waits for a reader
 
 
 class ReaderStream:
@@ -37,9 +40,9 @@ class ReaderStream:
         self._lines = [_connected(one, seconds) for one in readers]
         self._elements: queue.Queue[Any] = queue.Queue(_HELD)
         self._ended = threading.Event()
-        iterators = [iter(_dataset(one, rank, ranks)) for one in readers]
-        # It is left behind when a reader ends: TensorFlow goes on asking for an hour.
-        threading.Thread(target=self._fill, args=(iterators,), daemon=True).start()
+        self._cancel = cancellation.CancellationManager()
+        self._thread = threading.Thread(target=self._fill, args=(ranks,), daemon=True)
+        self._thread.start()
 
     def take(self) -> list[Any]:
         """Returns the next element's components; the first one says whether the epoch has ended.
@@ -61,8 +64,10 @@ class ReaderStream:
             return components
 
     def close(self) -> None:
-        """Takes no more; who waits gets an error."""
+        """Takes no more, and lets the readers go; who waits gets an error."""
         self._ended.set()
+        self._cancel.start_cancel()  # TensorFlow goes on asking a reader that has gone for an hour
+        self._thread.join(_PATIENCE_SECONDS)
         for line in self._lines:
             line.close()
 
@@ -81,34 +86,55 @@ class ReaderStream:
                     "longer, or use more readers."
                 )
 
-    def _fill(self, iterators: list[Any]) -> None:
+    def _fill(self, ranks: int) -> None:
         try:
+            iterators = [iter(_dataset(one, self._rank, ranks)) for one in self._readers]
+            nexts = [functools.partial(_next, one, self._cancel) for one in iterators]
             while not self._ended.is_set():
-                self._fill_epoch(iterators)
+                self._fill_epoch(nexts)
         except Exception as error:
             self._put(error)
 
-    def _fill_epoch(self, iterators: list[Any]) -> None:
+    def _fill_epoch(self, nexts: Sequence[Callable[[], Any]]) -> None:
         step = 0
         while not self._ended.is_set():
-            element = next(iterators[step % len(iterators)])
+            element = nexts[step % len(nexts)]()
             step += 1
             if element[0]:
                 break
-            self._put(list(element))
-        for other in range(len(iterators) - 1):  # the epoch ends in each of them
-            if not next(iterators[(step + other) % len(iterators)])[0]:
+            self._put(element)
+        for other in range(len(nexts) - 1):  # the epoch ends in each of them
+            if not nexts[(step + other) % len(nexts)]()[0]:
                 raise RuntimeError(
                     "they have read data of different lengths: batches_of must give each reader "
                     "the same, so that shuffles need a seed."
                 )
-        self._put(list(element))
+        self._put(element)
 
     def _put(self, item: Any) -> None:
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._elements.put(item, timeout=_LOOK_SECONDS)
                 return
+
+
+def _next(iterator: Any, cancel: cancellation.CancellationManager) -> list[Any]:
+    """Returns the tensors of an iterator's next element, unless it is cancelled.
+
+    As `next` does it, which can't be cancelled. TensorFlow's own context of cancellation is that of
+    all threads, and a training step must not be in it.
+    """
+    shapes = [execute.make_shape(one, "output_shapes") for one in iterator._flat_output_shapes]
+    types = [one.as_datatype_enum for one in iterator._flat_output_types]
+    found: list[Any] = execute.execute_with_cancellation(
+        b"IteratorGetNext",
+        len(types),
+        inputs=[iterator._iterator_resource],
+        attrs=("output_types", types, "output_shapes", shapes),
+        ctx=context.context(),
+        cancellation_manager=cancel,
+    )
+    return found
 
 
 def _connected(reader: dict[str, Any], seconds: float) -> socket.socket:
