@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 BATCH, STEPS = 6, 5
+FEWEST = 3  # of a rank, where there are several
 ROWS = {"a": 150, "b": 7}
 
 
@@ -26,4 +28,10 @@ def batches_of(rank: int, size: int) -> tf.data.Dataset:
         labels = tf.ensure_shape(tf.cast(labels, tf.float32), [BATCH, 1])
         return {"a": ragged, "b": b, "numbers": tf.cast(a, tf.float32)}, labels
 
-    return tf.data.Dataset.range(STEPS - 2 * (rank == 1)).map(batch)
+    return tf.data.Dataset.range(FEWEST if rank == 1 else STEPS).map(batch)
+
+
+def fails_in_readers(rank: int, size: int) -> tf.data.Dataset:
+    if sys.argv[0].endswith("data/reader.py"):
+        raise FileNotFoundError("there is no such file of clicks")
+    return batches_of(rank, size)

@@ -8,8 +8,9 @@ import keras
 import keras_rs
 import numpy as np
 import psutil
+import pytest
 from harness import case
-from reader_batches import ROWS, STEPS, batches_of
+from reader_batches import FEWEST, ROWS, batches_of, fails_in_readers
 
 import trepak
 import trepak.keras as hvd
@@ -46,41 +47,46 @@ def state_of(model: keras.Model) -> list[Any]:
     return [*model.get_weights(), *(table.numpy() for _, table in sorted(tables.items()))]
 
 
-def trained_without(stages: int, epochs: int) -> list[Any]:
-    """Each rank has as many batches as the one with the fewest."""
-    model = compiled(stages)
-    fewest = STEPS - 2 * (hvd.size() > 1)
-    mine = batches_of(hvd.rank(), hvd.size()).take(fewest)
-    model.fit(mine, epochs=epochs, verbose=0)
-    return state_of(model)
+def check_equal(one: keras.Model, other: keras.Model, **tolerances: float) -> None:
+    for mine, its in zip(state_of(one), state_of(other), strict=True):
+        np.testing.assert_allclose(mine, its, **{"rtol": 0, "atol": 0, **tolerances})
 
 
-def readers_of_this_job() -> list[psutil.Process]:
-    found = psutil.Process().children(recursive=True)
-    return [one for one in found if "trepak.tf_plugins.data.reader" in one.cmdline()]
-
-
-@case
-def one_stage_with_readers_changes_nothing() -> dict[str, Any]:
-    """Two readers by turns, two epochs, and one that was left early."""
-    model = compiled(1)
-    batches = trepak.read_ahead(model, batches_of, readers=2)
-    assert len(readers_of_this_job()) == (2 if hvd.rank() == 0 else 0)
+def check_that_readers_change_nothing(readers: int) -> tuple[keras.Model, Any, int]:
+    """Returns a model, its batches from readers, and how many alltoalls its training took."""
+    model, without = compiled(1), compiled(0)
+    batches = trepak.read_ahead(model, batches_of, readers)
+    # Without readers, too, an epoch ends for all ranks when the first one has no more.
+    mine = batches_of(hvd.rank(), hvd.size()).take(FEWEST)
     before = alltoall.statistics()["exchanges"] if alltoall.statistics() else 0
     model.fit(batches, epochs=2, verbose=0)
-    steps = 2 * (STEPS - 2 * (hvd.size() > 1))
     exchanges = alltoall.statistics()["exchanges"] - before
-    assert exchanges == 2 * steps, f"rows and gradients, and no ids: {exchanges}"
-    for with_readers, plain in zip(state_of(model), trained_without(0, 2), strict=True):
-        np.testing.assert_array_equal(with_readers, plain)
+    without.fit(mine, epochs=2, verbose=0)
+    check_equal(model, without)
     next(iter(batches))
-    assert sum(1 for _ in batches) == steps / 2, "an epoch begins anew"
-    return {"exchanges": exchanges}
+    assert sum(1 for _ in batches) == FEWEST, "an epoch begins anew"
+    for one, data in ((model, batches), (without, mine)):
+        trepak.pipeline(one, stages=4).fit(data, epochs=2, verbose=0)
+    check_equal(model, without, rtol=1e-6, atol=1e-7)
+    return model, batches, exchanges
 
 
 @case
-def four_stages_with_readers_are_those_without() -> None:
-    model = compiled(4)
-    model.fit(trepak.read_ahead(model, batches_of), epochs=2, verbose=0)
-    for with_readers, plain in zip(state_of(model), trained_without(4, 2), strict=True):
-        np.testing.assert_allclose(with_readers, plain, rtol=1e-6, atol=1e-7)
+def readers_change_nothing_and_no_ids_travel() -> None:
+    """Two readers by turns; with one stage, then with four."""
+    _, _, exchanges = check_that_readers_change_nothing(readers=2)
+    assert exchanges == 2 * 2 * FEWEST, f"rows and gradients of 2 epochs alone: {exchanges}"
+    if hvd.rank() == 0:
+        running = psutil.Process().children(recursive=True)
+        assert sum("trepak.tf_plugins.data.reader" in one.cmdline() for one in running) == 2
+
+
+@case
+def what_cannot_be_read_ahead_is_refused() -> None:
+    model = compiled(1)
+    with pytest.raises(ValueError, match="at least 1"):
+        trepak.read_ahead(model, batches_of, readers=0)
+    with pytest.raises(RuntimeError, match=r"reader 0.*can't begin(.|\n)*no such file of clicks"):
+        trepak.read_ahead(model, fails_in_readers)
+    with pytest.raises(ValueError, match="needs a pipeline"):
+        trepak.read_ahead(trepak.pipeline(model, stages=0), batches_of)

@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics, config, exchange, sessions
 from trepak.tf_plugins.data import reader_processes
+from trepak.tf_plugins.data.global_epochs import of_any_length
 from trepak.tf_plugins.data.reader_rounds import Reading, RoutedLayer
 from trepak.tf_plugins.data.reader_stream import ReaderStream
+from trepak.tf_plugins.data.specs_as_text import from_text
 from trepak.tf_plugins.layers.embedding_tables import Read
 from trepak.tf_plugins.model.look_ups import embedding_layers, ids_graph
 from trepak.tf_plugins.model.model_hooks import attached
@@ -36,11 +38,13 @@ def read_ahead(
     A collective call: make it on all ranks after `trepak.pipeline(model, stages=1)` (or 4), and use
     what it returns for one `fit` at a time. An epoch that was left early is read to its end first.
 
+    Not more than a few steps' batches wait anywhere: readers make no more before ranks take them.
+
     Args:
         model: has an attached pipeline, and is built.
         batches_of: of a rank and the number of ranks, that rank's batches as `fit` would take them.
-            It is called in each reader and on each rank, and pickled on its way. What it reads must
-            be there on rank 0's machine.
+            It is called on rank 0 and, pickled on its way, in each reader. What it reads must be
+            there on rank 0's machine.
         readers: how many; reader k makes each `readers`-th step, from the k-th. Each reads all
             data, and must find it in the same order: with several, shuffles need a seed.
 
@@ -49,19 +53,28 @@ def read_ahead(
 
     Raises:
         ValueError: there is no pipeline, the model is not built, `readers` is not positive, the job
-            is elastic or TREPAK_ENCRYPT=1, or ids depend on the model's weights.
-        RuntimeError: a reader could not begin; on all ranks. In `fit`, TensorFlow makes an
+            is elastic or TREPAK_ENCRYPT=1; or, on rank 0, ids depend on the model's weights.
+        RuntimeError: a reader could not begin, or rank 0 has failed. In `fit`, TensorFlow makes an
             UnknownError of what a reader's end, failure or silence is: it names rank and reader.
     """
     _check(model, readers)
-    spec = batches_of(basics.rank(), basics.size()).element_spec
-    layers = tuple(RoutedLayer(**layer.tables.routing()) for layer in embedding_layers(model))
-    graph = ids_graph(model, spec)
-    about = Reading(batches_of, graph, layers, basics.size(), 0, readers)
-    stream = _begin(about)
+    place = sessions.place_in_job()
+    told, failure = None, None
+    if basics.rank() == 0:
+        try:
+            told = _start(model, batches_of, readers, place["host"])
+        except Exception as error:
+            told, failure = {"error": str(error)}, error
+    told = exchange.gather(told, "where the input's readers are")[0]
+    if failure is not None:
+        raise failure
+    if "error" in told:
+        raise RuntimeError(f"rank 0 can't start the input's readers: {told['error']}")
+    stream = ReaderStream(told["readers"], basics.rank(), basics.size(), _seconds())
     basics.before_shutdown(stream.close)
+    spec = from_text(told["readers"][0]["specs"][basics.rank()])
     sizes = tf.TensorSpec([basics.size()], tf.int64)
-    wanted = tuple(tuple((_IDS, sizes) for _ in calls) for calls in graph.features)
+    wanted = tuple(tuple((_IDS, sizes) for _ in calls) for calls in told["features"])
     return _batches(stream, Read(spec, wanted))
 
 
@@ -83,22 +96,20 @@ def _check(model: Any, readers: int) -> None:
         )
 
 
-def _begin(about: Reading) -> ReaderStream:
-    """Starts the readers on rank 0, and connects this rank to them."""
-    place = sessions.place_in_job()
-    seconds = float(config.value("TREPAK_DEADLINE_SECONDS"))
-    mine = None
-    if basics.rank() == 0:
-        pickled = [
-            cloudpickle.dumps(dataclasses.replace(about, reader=reader))
-            for reader in range(about.readers)
-        ]
-        mine = reader_processes.start(pickled, place["host"], seconds)
-    answers = exchange.gather(mine, "where the input's readers are")[0]
-    for number, answer in enumerate(answers):
-        if "error" in answer:
-            raise RuntimeError(f"reader {number} of the input can't begin: {answer['error']}")
-    return ReaderStream(answers, basics.rank(), about.ranks, seconds)
+def _start(model: Any, batches_of: Any, readers: int, address: str) -> dict[str, Any]:
+    """Starts the readers on this machine; returns what ranks need to know of them."""
+    spec = batches_of(basics.rank(), basics.size()).element_spec
+    layers = tuple(RoutedLayer(**layer.tables.routing()) for layer in embedding_layers(model))
+    about = Reading(batches_of, ids_graph(model, spec), layers, basics.size(), 0, readers)
+    pickled = [
+        cloudpickle.dumps(dataclasses.replace(about, reader=number)) for number in range(readers)
+    ]
+    started = reader_processes.start(pickled, address, _seconds())
+    return {"readers": started, "features": about.ids.features}
+
+
+def _seconds() -> float:
+    return float(config.value("TREPAK_DEADLINE_SECONDS"))
 
 
 def _batches(stream: ReaderStream, spec: Read) -> tf.data.Dataset:
@@ -133,7 +144,7 @@ def _batches(stream: ReaderStream, spec: Read) -> tf.data.Dataset:
     options.experimental_optimization.map_parallelization = False
     options.autotune.enabled = False
     start = tf.data.Dataset.range(1).map(lambda x: tf.py_function(begin, [x], tf.int64))
-    return start.flat_map(epoch).with_options(options)
+    return of_any_length(start.flat_map(epoch).with_options(options))
 
 
 def _is(told: Callable[[], bool]) -> Any:

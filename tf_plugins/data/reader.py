@@ -61,8 +61,9 @@ def _serve(address: str, pickled: bytes) -> tuple[Any, dict[str, Any]]:
     import tensorflow as tf
 
     from trepak.tf_plugins.data.reader_rounds import rounds
+    from trepak.tf_plugins.data.specs_as_text import to_text
 
-    dataset = rounds(pickle.loads(pickled))
+    dataset, specs = rounds(pickle.loads(pickled))
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     port = dispatcher.target.rpartition(":")[2]
@@ -81,6 +82,7 @@ def _serve(address: str, pickled: bytes) -> tuple[Any, dict[str, Any]]:
         "port": listener.getsockname()[1],
         "pid": os.getpid(),
         "host": socket.gethostname(),
+        "specs": [to_text(one) for one in specs],
     }
     return (dataset, dispatcher, worker), answer
 

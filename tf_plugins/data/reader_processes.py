@@ -29,17 +29,22 @@ def start(pickled: Sequence[bytes], address: str, seconds: float) -> list[dict[s
         seconds: until all must have begun.
 
     Returns:
-        What each says of itself: "service", "dataset", "address", "port", "pid" and "host"; or
-        "error", and then all have been ended.
+        What each says of itself: "service", "dataset", "address", "port", "pid", "host" and, by
+        rank, "specs" of batches as text.
+
+    Raises:
+        RuntimeError: one could not begin; all have been ended.
     """
     _end_with_job()
     started = [_start(one, address) for one in pickled]
     deadline = time.monotonic() + seconds
     answers = []
-    for number, (process, descriptor) in enumerate(started):
-        answers.append(_answer(process, descriptor, deadline, seconds, number))
-    if any("error" in one for one in answers):
-        end([process for process, _ in started])
+    for process, descriptor in started:
+        answers.append(_answer(process, descriptor, deadline, seconds))
+    for number, one in enumerate(answers):
+        if "error" in one:
+            end([process for process, _ in started])
+            raise RuntimeError(f"reader {number} of the input can't begin: {one['error']}")
     return answers
 
 
@@ -88,19 +93,19 @@ def _start(pickled: bytes, address: str) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def _answer(
-    process: subprocess.Popen[bytes], descriptor: int, deadline: float, seconds: float, number: int
+    process: subprocess.Popen[bytes], descriptor: int, deadline: float, seconds: float
 ) -> dict[str, Any]:
     with os.fdopen(descriptor, "rb") as pipe:
         ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
         text = pipe.read() if ready else b""
     if not ready:
         return {
-            "error": f"reader {number} (pid {process.pid}) has not begun within {seconds:g} s: "
-            "raise TREPAK_DEADLINE_SECONDS."
+            "error": f"its process {process.pid} has not begun within {seconds:g} s: raise "
+            " TREPAK_DEADLINE_SECONDS."
         }
     if not text:
         return {
-            "error": f"reader {number} (pid {process.pid}) has ended before it began, with the "
+            "error": f"its process {process.pid} has ended before it began, with the "
             f"exit status {process.wait()}: look for its error in rank 0's output."
         }
     answer: dict[str, Any] = json.loads(text)

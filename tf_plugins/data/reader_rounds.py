@@ -54,11 +54,11 @@ class Reading:
     readers: int
 
 
-def rounds(reading: Reading) -> tf.data.Dataset:
-    """Returns endless rounds: each epoch's, and one in which each rank is told that it has ended.
+def rounds(reading: Reading) -> tuple[tf.data.Dataset, list[Any]]:
+    """Returns endless rounds, and by rank what its batches are (an element_spec).
 
-    An epoch ends where the first rank has no more batches. Each reader makes each `readers`-th
-    round.
+    The rounds are those of an epoch, then one in which each rank is told that it has ended. It ends
+    where the first rank has no more batches. Each reader makes each `readers`-th round.
 
     Raises:
         ValueError: the batches of ranks differ in structure or dtypes.
@@ -82,7 +82,8 @@ def rounds(reading: Reading) -> tf.data.Dataset:
     elements = made.flat_map(_one_by_one)
     end = tuple(map(_nothing, elements.element_spec))
     ends = tf.data.Dataset.from_tensors((tf.constant(True), *end[1:])).repeat(reading.ranks)
-    return elements.concatenate(ends).repeat().with_options(_options())
+    endless = elements.concatenate(ends).repeat().with_options(_options())
+    return endless, [dataset.element_spec for dataset in batches]
 
 
 def _options() -> tf.data.Options:
@@ -117,7 +118,10 @@ def _asked(
     asked: list[list[Any]] = [[] for _ in range(reading.ranks)]
     for number, layer in enumerate(reading.layers):
         for place in range(len(ids[0][number])):
-            requests = [_routed(layer, stores[number], mine[number][place]) for mine in ids]
+            requests = [
+                _routed(layer, stores[number], mine[number][place], rank)
+                for rank, mine in enumerate(ids)
+            ]
             for owner in range(reading.ranks):
                 parts = [parts[owner] for parts in requests]
                 sizes = [tf.size(part, tf.int64) for part in parts]
@@ -125,12 +129,14 @@ def _asked(
     return asked
 
 
-def _routed(layer: RoutedLayer, store: int, inputs: Sequence[tuple[Any, Any]]) -> list[Any]:
+def _routed(
+    layer: RoutedLayer, store: int, inputs: Sequence[tuple[Any, Any]], rank: int
+) -> list[Any]:
     """Returns what one rank asks of each other one, without duplicates."""
     requests, splits, _, _ = load().trepak_embedding_route(
         [ids for ids, _ in inputs],
         [splits for _, splits in inputs],
-        features=layer.features,
+        features=[f"{feature} of rank {rank}" for feature in layer.features],
         tables=layer.tables,
         store=store,
     )

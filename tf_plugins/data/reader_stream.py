@@ -52,9 +52,10 @@ class ReaderStream:
         """
         deadline = time.monotonic() + self._seconds
         while True:
-            try:
+            found = None
+            with contextlib.suppress(queue.Empty):
                 found = self._elements.get(timeout=_LOOK_SECONDS)
-            except queue.Empty:
+            if found is None:
                 self._check(deadline)
                 continue
             if isinstance(found, Exception):
