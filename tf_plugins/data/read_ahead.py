@@ -6,6 +6,7 @@ step is known to who reads their batches, so that no alltoall of the ids is need
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from trepak.tf_plugins.data.global_epochs import of_any_length
 from trepak.tf_plugins.data.reader_rounds import Reading, RoutedLayer
 from trepak.tf_plugins.data.reader_stream import ReaderStream
 from trepak.tf_plugins.data.specs_as_text import from_text
-from trepak.tf_plugins.layers.embedding_tables import Read
+from trepak.tf_plugins.layers.embedding_batches import Read
 from trepak.tf_plugins.model.look_ups import embedding_layers, ids_graph
 from trepak.tf_plugins.model.model_hooks import attached
 
@@ -72,6 +73,7 @@ def read_ahead(
         raise RuntimeError(f"rank 0 can't start the input's readers: {told['error']}")
     stream = ReaderStream(told["readers"], basics.rank(), basics.size(), _seconds())
     basics.before_shutdown(stream.close)
+    atexit.register(stream.close)  # before the readers end, which ranks would take for a failure
     spec = from_text(told["readers"][0]["specs"][basics.rank()])
     sizes = tf.TensorSpec([basics.size()], tf.int64)
     wanted = tuple(tuple((_IDS, sizes) for _ in calls) for calls in told["features"])

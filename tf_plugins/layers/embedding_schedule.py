@@ -8,14 +8,9 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from trepak.tf_plugins.layers.embedding_batches import Answered, Asked, Returned, Wanted
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
-from trepak.tf_plugins.layers.embedding_tables import (
-    Answered,
-    Asked,
-    EmbeddingTables,
-    Returned,
-    Wanted,
-)
+from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables
 
 
 class Schedule(Protocol):

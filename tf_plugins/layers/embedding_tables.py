@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,70 +21,18 @@ from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
+from trepak.tf_plugins.layers.embedding_batches import (
+    Answered,
+    Asked,
+    Feature,
+    Returned,
+    Wanted,
+)
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
 from trepak.tf_plugins.layers.embedding_plan import Plan
 from trepak.tf_plugins.layers.embedding_rows import EmbeddingRows
 from trepak.tf_plugins.layers.embedding_storage import Storage
 from trepak.tf_plugins.layers.embedding_tiers import EmbeddingTiers
-
-
-@dataclass(frozen=True)
-class Feature:
-    """What a layer looks up.
-
-    Attributes:
-        path: where it stands among the layer's inputs.
-        table: the number of its table.
-        columns: of the table.
-        combiner: "mean", "sum" or "sqrtn".
-    """
-
-    path: str
-    table: int
-    columns: int
-    combiner: str
-
-
-class Asked(NamedTuple):
-    """A batch whose ids are on their way: where its rows belong, their splits, a ticket."""
-
-    routing: Any
-    value_splits: Any
-    ids: Any
-
-
-class Wanted(NamedTuple):
-    """A batch whose ids have not travelled: a reader has told this rank what all ranks want."""
-
-    routing: Any
-    value_splits: Any
-    wanted: Any
-    splits: Any
-
-
-class Read(NamedTuple):
-    """A batch from readers: what `train_step` takes; by layer and call, what all ranks want."""
-
-    batch: Any
-    wanted: Any
-
-
-class Answered(NamedTuple):
-    """A batch whose rows are on their way, and what the other ranks wanted of this one."""
-
-    routing: Any
-    value_splits: Any
-    wanted: Any
-    splits: Any
-    rows: Any
-
-
-class Returned(NamedTuple):
-    """A batch whose gradients are on their way to the rows' owners."""
-
-    wanted: Any
-    splits: Any
-    gradients: Any
 
 
 class EmbeddingTables:

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async
+from trepak.tf_plugins.layers.embedding_batches import Answered, Asked, Read, Returned, Wanted
 from trepak.tf_plugins.layers.embedding_schedule import Ahead, AskedAhead, scheduled
-from trepak.tf_plugins.layers.embedding_tables import Answered, Asked, Read, Returned, Wanted
 from trepak.tf_plugins.model.flushing import flushing_methods
 from trepak.tf_plugins.model.look_ups import embedding_layers, look_ups
 from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
