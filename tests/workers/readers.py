@@ -59,7 +59,8 @@ def check_that_readers_change_nothing(readers: int) -> tuple[keras.Model, Any, i
     # Without readers, too, an epoch ends for all ranks when the first one has no more.
     mine = batches_of(hvd.rank(), hvd.size()).take(FEWEST)
     before = alltoall.statistics()["exchanges"] if alltoall.statistics() else 0
-    model.fit(batches, epochs=2, verbose=0)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    model.fit(batches, epochs=2, callbacks=callbacks, verbose=0)
     exchanges = alltoall.statistics()["exchanges"] - before
     without.fit(mine, epochs=2, verbose=0)
     check_equal(model, without)
