@@ -35,8 +35,9 @@ def main() -> None:
         held, answer = (), {"error": traceback.format_exc()}
     with os.fdopen(descriptor, "w") as pipe:
         pipe.write(json.dumps(answer))
-    if held:
-        threading.Event().wait()
+    if not held:
+        os._exit(1)  # the thread that waits for the parent would be in the way of an exit
+    threading.Event().wait()
 
 
 def _end_with_parent() -> None:

@@ -101,7 +101,7 @@ def _answer(
     if not ready:
         return {
             "error": f"its process {process.pid} has not begun within {seconds:g} s: raise "
-            " TREPAK_DEADLINE_SECONDS."
+            "TREPAK_DEADLINE_SECONDS."
         }
     if not text:
         return {
