@@ -37,7 +37,7 @@ def read_ahead(
     first one has no more batches; the next one goes through the datasets again.
 
     A collective call: make it on all ranks after `trepak.pipeline(model, stages=1)` (or 4), and use
-    what it returns for one `fit` at a time. An epoch that was left early is read to its end first.
+    what it returns for one `fit` at a time. Where an epoch was left early the next one goes on.
 
     Not more than a few steps' batches wait anywhere: readers make no more before ranks take them.
 
@@ -118,17 +118,10 @@ def _batches(stream: ReaderStream, spec: Read) -> tf.data.Dataset:
     """Returns a dataset of what a stream brings: each iteration is an epoch."""
     flat = tf.nest.flatten(spec, expand_composites=True)
     taken: list[Any] = []  # the element that `goes_on` has found
-    is_amid = [False]  # an epoch
-
-    def begin(_: Any) -> Any:
-        while is_amid[0]:
-            is_amid[0] = not stream.take()[0]
-        return 0
 
     def goes_on() -> bool:
         taken[:] = stream.take()
-        is_amid[0] = not taken[0]
-        return is_amid[0]
+        return not taken[0]
 
     def take(_: Any) -> Any:
         parts = tf.py_function(lambda: taken[1:], [], [one.dtype for one in flat])
@@ -136,17 +129,13 @@ def _batches(stream: ReaderStream, spec: Read) -> tf.data.Dataset:
             part.set_shape(one.shape)
         return tf.nest.pack_sequence_as(spec, parts, expand_composites=True)
 
-    def epoch(_: Any) -> tf.data.Dataset:
-        numbers = tf.data.Dataset.counter()
-        return numbers.take_while(lambda _: _is(goes_on)).map(take)
-
     options = tf.data.Options()
     # An element that is taken ahead would be one that other ranks have not taken.
     options.experimental_optimization.inject_prefetch = False
     options.experimental_optimization.map_parallelization = False
     options.autotune.enabled = False
-    start = tf.data.Dataset.range(1).map(lambda x: tf.py_function(begin, [x], tf.int64))
-    return of_any_length(start.flat_map(epoch).with_options(options))
+    epoch = tf.data.Dataset.counter().take_while(lambda _: _is(goes_on)).map(take)
+    return of_any_length(epoch.with_options(options))
 
 
 def _is(told: Callable[[], bool]) -> Any:

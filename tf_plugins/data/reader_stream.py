@@ -34,7 +34,7 @@ class ReaderStream:
             seconds: that an element may take.
 
         Raises:
-            OSError: a reader can't be reached.
+            RuntimeError: a reader can't be reached.
         """
         self._readers, self._rank, self._seconds = list(readers), rank, seconds
         self._lines = [_connected(one, seconds) for one in readers]
@@ -139,7 +139,13 @@ def _next(iterator: Any, cancel: cancellation.CancellationManager) -> list[Any]:
 
 
 def _connected(reader: dict[str, Any], seconds: float) -> socket.socket:
-    line = socket.create_connection((reader["address"], reader["port"]), timeout=seconds)
+    try:
+        line = socket.create_connection((reader["address"], reader["port"]), timeout=seconds)
+    except OSError as error:
+        raise RuntimeError(
+            f"the input's reader on {reader['host']} can't be reached at {reader['address']}, port "
+            f"{reader['port']}: {error}. Ranks must reach all TCP ports of rank 0's machine."
+        ) from error
     line.setblocking(False)
     return line
 
