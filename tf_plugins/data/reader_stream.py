@@ -40,6 +40,7 @@ class ReaderStream:
         self._lines = [_connected(one, seconds) for one in readers]
         self._elements: queue.Queue[Any] = queue.Queue(_HELD)
         self._ended = threading.Event()
+        self._awaited = 0  # the reader that the thread waits for
         self._cancel = cancellation.CancellationManager()
         self._thread = threading.Thread(target=self._fill, args=(ranks,), daemon=True)
         self._thread.start()
@@ -73,19 +74,22 @@ class ReaderStream:
             line.close()
 
     def _check(self, deadline: float) -> None:
-        for number, (reader, line) in enumerate(zip(self._readers, self._lines, strict=True)):
-            about = f"reader {number} of the input (pid {reader['pid']} on {reader['host']})"
+        for number, line in enumerate(self._lines):
             if not _lives(line):
                 raise RuntimeError(
-                    f"rank {self._rank}: {about} has ended: look for its error in rank 0's "
-                    "output, and start the job again."
+                    f"rank {self._rank}: {self._about(number)} has ended: look for its error in "
+                    "rank 0's output, and start the job again."
                 )
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"rank {self._rank}: {about}, or one behind it, has sent nothing for "
-                    f"{self._seconds:g} s. Raise TREPAK_DEADLINE_SECONDS where reading takes "
-                    "longer, or use more readers."
-                )
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"rank {self._rank}: {self._about(self._awaited)} has sent nothing for "
+                f"{self._seconds:g} s. Raise TREPAK_DEADLINE_SECONDS where reading takes longer, "
+                "or use more readers."
+            )
+
+    def _about(self, number: int) -> str:
+        reader = self._readers[number]
+        return f"reader {number} of the input (pid {reader['pid']} on {reader['host']})"
 
     def _fill(self, ranks: int) -> None:
         try:
@@ -99,18 +103,22 @@ class ReaderStream:
     def _fill_epoch(self, nexts: Sequence[Callable[[], Any]]) -> None:
         step = 0
         while not self._ended.is_set():
-            element = nexts[step % len(nexts)]()
+            element = self._next_of(nexts, step)
             step += 1
             if element[0]:
                 break
             self._put(element)
         for other in range(len(nexts) - 1):  # the epoch ends in each of them
-            if not nexts[(step + other) % len(nexts)]()[0]:
+            if not self._next_of(nexts, step + other)[0]:
                 raise RuntimeError(
                     "they have read data of different lengths: batches_of must give each reader "
                     "the same, so that shuffles need a seed."
                 )
         self._put(element)
+
+    def _next_of(self, nexts: Sequence[Callable[[], Any]], step: int) -> Any:
+        self._awaited = step % len(nexts)
+        return nexts[self._awaited]()
 
     def _put(self, item: Any) -> None:
         while not self._ended.is_set():
