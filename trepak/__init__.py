@@ -54,6 +54,7 @@ _EXPORTS = {
     "tf_plugins.sync.asp": "ASP",
     "tf_plugins.data.global_epochs": "global_epochs",
     "tf_plugins.data.dynamic_sharding": "dynamic_sharding",
+    "tf_plugins.data.read_ahead": "read_ahead",
     "tf_plugins.callbacks.state_average": "average_state",
     "tf_plugins.callbacks.comparison": "compare_ranks",
     "tf_plugins.model.sync_batch_norm": "SyncBatchNormalization",

@@ -20,6 +20,11 @@ def test_pipeline(shown: Shown) -> None:
     shown.check()
 
 
+@shows({"mpi-2": ["readers"]})
+def test_readers(shown: Shown) -> None:
+    shown.check()
+
+
 @shows({"gloo-2": ["embedding_tiers"]})
 def test_tiers(shown: Shown) -> None:
     shown.check()

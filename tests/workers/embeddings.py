@@ -14,6 +14,7 @@ from harness import case
 
 import trepak.keras as hvd
 from trepak.tf_plugins.layers import initial_rows
+from trepak.tf_plugins.layers.converted_embeddings import distribute_embeddings
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
 
 BATCH, STEPS = 6, 20
@@ -282,6 +283,43 @@ def fit_equals_one_process() -> None:
     np.testing.assert_allclose(
         ours.predict(ids, verbose=0), alone.predict(ids, verbose=0), rtol=1e-3, atol=1e-4
     )
+
+
+def plain_model(seed: int) -> keras.Model:
+    """A shared EmbedReduce, and an Embedding of ids that are computed."""
+    keras.utils.set_random_seed(seed)
+    ids = {
+        "a": keras.Input([2], dtype="int64", name="a"),
+        "b": keras.Input([], dtype="int64", name="b"),
+    }
+    shared = keras_rs.layers.EmbedReduce(200, 4, name="shared")
+    computed = keras.layers.Embedding(5, 3, name="computed")(ids["b"] // 2)
+    rows = [shared(ids["a"]), shared(ids["b"]), computed]
+    hidden = keras.layers.Dense(5, "tanh")(keras.layers.Concatenate()(rows))
+    return keras.Model(ids, keras.layers.Dense(1)(hidden))
+
+
+@case
+def a_converted_model_trains_as_one_process_does() -> None:
+    """Each rank's own embeddings begin differently: the tables are rank 0's."""
+    size, random = hvd.size(), np.random.default_rng(1)
+    rows = 4 * BATCH * size
+    ids = {"a": random.integers(0, 200, [rows, 2]), "b": random.integers(0, 9, rows)}
+    labels = random.uniform(size=[rows, 1]).astype("float32")
+    rate = keras.optimizers.SGD(0.5)
+    ours, alone = distribute_embeddings(plain_model(hvd.rank()), rate), plain_model(0)
+    ours.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5)), loss="mse")
+    alone.compile(keras.optimizers.SGD(0.5), loss="mse")
+    mine = {name: one[hvd.rank() :: size] for name, one in ids.items()}
+    options = {"epochs": 2, "shuffle": False, "verbose": 0}
+    broadcast = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    labels_of_mine = labels[hvd.rank() :: size]
+    ours.fit(mine, labels_of_mine, batch_size=BATCH, callbacks=broadcast, **options)
+    alone.fit(ids, labels, batch_size=BATCH * size, **options)
+    theirs = [alone.get_layer(name).embeddings for name in ("computed", "shared")]
+    mine_of = [*embedding_tables(ours), *dense_weights(ours)]
+    for one, other in zip(mine_of, [*theirs, *dense_weights(alone)], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def embedding_tables(model: keras.Model) -> list[Any]:

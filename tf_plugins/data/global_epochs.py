@@ -67,9 +67,17 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
         lambda _: load().trepak_end_of_epoch(dataset=number, samples=samples)
     )
     epochs = begin.flat_map(epoch).with_options(options)
-    setattr(epochs, _MARK, True)
+    return of_any_length(epochs)
+
+
+def of_any_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset of which `fit` expects no number of steps: neither the last epoch's.
+
+    It is the given one, which can't tell its number itself.
+    """
+    setattr(dataset, _MARK, True)
     _let_epochs_differ()
-    return epochs
+    return dataset
 
 
 def _of_any_size(tensor: Any) -> Any:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.layers import keras_tables, row_optimizers
-from trepak.tf_plugins.layers.embedding_batch import Feature
+from trepak.tf_plugins.layers.embedding_batches import Feature
 from trepak.tf_plugins.layers.embedding_inputs import feature_input
 from trepak.tf_plugins.layers.embedding_plan import Table, make_plan
 from trepak.tf_plugins.layers.embedding_schedule import Exact, Schedule

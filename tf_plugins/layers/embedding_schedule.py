@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from trepak.tf_plugins.layers.embedding_batch import Answered, Asked, Gradients
+from trepak.tf_plugins.layers.embedding_batches import Answered, Asked, Gradients, Wanted
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
 from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables
 
@@ -84,7 +84,7 @@ class Ahead:
 class AskedAhead:
     """Only the ids have travelled ahead, which changes no result."""
 
-    def __init__(self, asked: Sequence[Asked]) -> None:
+    def __init__(self, asked: Sequence[Asked | Wanted]) -> None:
         """Takes the ids of a batch, one for each call of the layer."""
         self._asked = list(asked)
 

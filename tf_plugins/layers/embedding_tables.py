@@ -21,12 +21,13 @@ from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
-from trepak.tf_plugins.layers.embedding_batch import (
+from trepak.tf_plugins.layers.embedding_batches import (
     Answered,
     Asked,
     Feature,
     Gradients,
     Returned,
+    Wanted,
 )
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
 from trepak.tf_plugins.layers.embedding_plan import Plan
@@ -64,7 +65,7 @@ class EmbeddingTables:
         """
         self._storage = Storage() if storage is None else storage
         self.plan, self.optimizers, self.features = plan, list(optimizers), list(features)
-        described = [
+        self._described = [
             {
                 "name": table.name,
                 "vocabulary": table.rows,
@@ -78,8 +79,8 @@ class EmbeddingTables:
             "open_embeddings",
             rank=basics.rank(),
             ranks=plan.ranks,
-            tables=described,
-            shards=[dataclasses.asdict(shard) for shard in plan.shards],
+            tables=self._described,
+            shards=self._shards(),
             **self._storage.of_store(),
         )["store"]
         self.tiers = EmbeddingTiers(self._store)
@@ -124,14 +125,52 @@ class EmbeddingTables:
         Raises:
             tf.errors.InvalidArgumentError: an id is negative or beyond its table.
         """
-        requests, splits, value_splits, routing = load().trepak_embedding_route(
+        requests, splits, value_splits, routing = self._route(inputs)
+        return Asked(routing, value_splits, self._send(requests, splits, "ids").ticket)
+
+    def asked(self, inputs: Sequence[FeatureInput], wanted: Any, splits: Any) -> Wanted:
+        """Returns a batch of which a reader has told what all ranks want; nothing travels.
+
+        Args:
+            inputs: by feature.
+            wanted: int64, what all ranks ask this one for, rank 0's first.
+            splits: int64, by rank, how much of that is its.
+
+        Raises:
+            tf.errors.InvalidArgumentError: an id is negative or beyond its table.
+        """
+        _, _, value_splits, routing = self._route(inputs)
+        return Wanted(routing, value_splits, wanted, splits)
+
+    def routing(self) -> dict[str, Any]:
+        """Returns what another process needs to find out which rows are asked of whom.
+
+        store: what `open_embeddings` takes there, to open a store of a rank more, without rows;
+        features: names; tables: of each, the number of its table.
+        """
+        ranks = self.plan.ranks
+        return {
+            "store": {
+                "rank": ranks,
+                "ranks": ranks + 1,
+                "tables": self._described,
+                "shards": self._shards(),
+            },
+            "features": tuple(feature.path for feature in self.features),
+            "tables": tuple(feature.table for feature in self.features),
+        }
+
+    def _shards(self) -> list[dict[str, int]]:
+        return [dataclasses.asdict(shard) for shard in self.plan.shards]
+
+    def _route(self, inputs: Sequence[FeatureInput]) -> Any:
+        return load().trepak_embedding_route(
             [one.ids for one in inputs],
             [one.splits for one in inputs],
             features=[feature.path for feature in self.features],
             tables=[feature.table for feature in self.features],
             store=self._store,
         )
-        return Asked(routing, value_splits, self._send(requests, splits, "ids").ticket)
 
     def ask_nothing(self) -> Asked:
         """Takes part in the others' `ask`, without ids: they wait for all ranks'."""
@@ -139,14 +178,17 @@ class EmbeddingTables:
         splits = tf.zeros([self.plan.ranks], tf.int64)
         return Asked(none, splits, self._send(none, splits, "ids").ticket)
 
-    def answer(self, asked: Asked, permits: int = 0) -> Answered:
+    def answer(self, asked: Asked | Wanted, permits: int = 0) -> Answered:
         """Looks up what all ranks have asked this one for, and sends it; waits for the ids only.
 
         Args:
-            asked: what `ask` has returned.
+            asked: what `ask` or `asked` has returned.
             permits: look-ups that may be ahead of their updates, this one included; 0: any number.
         """
-        wanted, splits = self._receive(asked.ids, tf.int64, "ids")
+        if isinstance(asked, Wanted):
+            wanted, splits = asked.wanted, asked.splits
+        else:
+            wanted, splits = self._receive(asked.ids, tf.int64, "ids")
         rows, row_splits = load().trepak_embedding_lookup(
             wanted, splits, store=self._store, permits=permits
         )

@@ -15,15 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async
-from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
-from trepak.tf_plugins.layers.embedding_batch import Answered, Asked, Gradients, Returned
-from trepak.tf_plugins.layers.embedding_schedule import Ahead, AskedAhead, Collecting, scheduled
+from trepak.tf_plugins.layers.embedding_batches import (
+    Answered,
+    Asked,
+    Gradients,
+    Read,
+    Returned,
+    Wanted,
+)
+from trepak.tf_plugins.layers.embedding_schedule import Ahead, AskedAhead, scheduled
 from trepak.tf_plugins.model.flushing import flushing_methods
+from trepak.tf_plugins.model.look_ups import embedding_layers, look_ups
 from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
 
 _NAME = "pipeline"
@@ -45,7 +51,7 @@ def pipeline(model: Any, stages: int = 4) -> Any:
         model: a compiled Keras model with `DistributedEmbedding` layers, whose inputs depend on no
             trained weights; it is changed in place and returned.
         stages: 4; or 1, in which only ids travel ahead, which changes no result; or 0, which takes
-            the pipeline off again.
+            the pipeline off again. With `trepak.read_ahead` ids travel from readers.
 
     Raises:
         ValueError: there are no such layers or stages, or steps are run in blocks.
@@ -55,7 +61,7 @@ def pipeline(model: Any, stages: int = 4) -> Any:
     detach(model, _NAME)
     if stages == 0:
         return model
-    if not _layers(model):
+    if not embedding_layers(model):
         raise ValueError("pipeline() needs a model with a trepak.layers.DistributedEmbedding.")
     if getattr(model, "steps_per_execution", 1) != 1:
         raise ValueError("pipeline() can't run steps in blocks: leave steps_per_execution at 1.")
@@ -70,24 +76,19 @@ def pipeline(model: Any, stages: int = 4) -> Any:
     return model
 
 
-def _layers(model: Any) -> list[Any]:
-    found = model._flatten_layers()
-    return [layer for layer in found if isinstance(layer, DistributedEmbedding)]
-
-
 @dataclass
 class _Batch:
     """A batch in the pipeline.
 
     Attributes:
         data: what `train_step` takes; None: this rank has no more.
-        asked: by layer, of each of its calls, ids under way.
+        asked: by layer, of each of its calls, ids under way, or what readers have told of them.
         at_hand: an alltoall of whether each rank has such a batch; when it is over: whether all do.
         answered: by layer and call, rows under way, as soon as they are.
     """
 
     data: Any
-    asked: list[list[Asked]]
+    asked: list[list[Any]]
     at_hand: Alltoall | bool
     answered: list[list[Answered]] | None = None
 
@@ -104,9 +105,10 @@ class _Pipeline:
     def __init__(self, model: Any, stages: int) -> None:
         self._model, self._is_whole = model, stages == 4
         self._iterator: Any = None
+        self._is_read = False
         self._window: deque[_Batch] = deque()
         self._gradients: list[list[Gradients]] | None = None  # of the batch before
-        self._calls = [1] * len(_layers(model))  # by layer, of a step
+        self._calls = [1] * len(embedding_layers(model))  # by layer, of a step
         self._ask = self._function(self._asked)
         self._answer = self._function(self._answered)
         self._train = self._function(self._trained)
@@ -147,12 +149,18 @@ class _Pipeline:
 
     def _begin(self, iterator: Iterator[Any]) -> _Batch:
         data = next(iterator, None)
+        self._is_read = isinstance(data, Read) or (data is None and self._is_read)
+        if self._is_read:  # its end is there for all ranks at once
+            return _Batch(None, [], False) if data is None else self._begin_read(data)
         at_hand = alltoall_async(
             tf.fill([basics.size()], tf.constant(int(data is not None))),
             name=f"{self._label}: batches at hand",
         )
         # Who has no more sends empty ids: the others wait for them.
         return _Batch(data, self._nothing() if data is None else self._ask(data), at_hand)
+
+    def _begin_read(self, data: Read) -> _Batch:
+        return _Batch(data.batch, self._ask(data.batch, data.wanted), True)
 
     def flush(self) -> None:
         """Makes the updates that are left, as soon as all ranks' gradients are here."""
@@ -165,34 +173,34 @@ class _Pipeline:
         self.flush()
         self._window.clear()
         self._iterator = None
-        for layer in _layers(self._model):
+        for layer in embedding_layers(self._model):
             if layer.tables is not None:
                 layer.tables.permits(reset=True)
 
     @property
     def _label(self) -> str:
-        return str(_layers(self._model)[0].tables.label)
+        return str(embedding_layers(self._model)[0].tables.label)
 
     def _nothing(self) -> list[list[Asked]]:
-        layers = zip(_layers(self._model), self._calls, strict=True)
+        layers = zip(embedding_layers(self._model), self._calls, strict=True)
         return [[layer.tables.ask_nothing() for _ in range(calls)] for layer, calls in layers]
 
     # What follows is traced.
 
-    def _asked(self, data: Any) -> list[list[Asked]]:
-        model, layers = self._model, _layers(self._model)
-        collecting = [Collecting() for _ in layers]
-        inputs = keras.utils.unpack_x_y_sample_weight(data)[0]
-        with scheduled(layers, collecting):
-            # What this computes beside the ids is not wanted, and TensorFlow leaves it out.
-            model(inputs, training=False) if model._call_has_training_arg else model(inputs)
-        model._clear_losses()
-        self._calls = [len(one.inputs) for one in collecting]
-        pairs = zip(layers, collecting, strict=True)
-        return [[layer.tables.ask(one) for one in found.inputs] for layer, found in pairs]
+    def _asked(self, data: Any, wanted: Any = None) -> list[list[Asked | Wanted]]:
+        model, layers = self._model, embedding_layers(self._model)
+        calls = look_ups(model, data)
+        self._calls = [len(one) for one in calls]
+        if wanted is None:
+            pairs = zip(layers, calls, strict=True)
+            return [[layer.tables.ask(one) for one in found] for layer, found in pairs]
+        return [
+            [layer.tables.asked(one, *told) for one, told in zip(found, of_calls, strict=True)]
+            for layer, found, of_calls in zip(layers, calls, wanted, strict=True)
+        ]
 
-    def _answered(self, asked: list[list[Asked]]) -> list[list[Answered]]:
-        pairs = zip(_layers(self._model), asked, strict=True)
+    def _answered(self, asked: list[list[Any]]) -> list[list[Answered]]:
+        pairs = zip(embedding_layers(self._model), asked, strict=True)
         return [
             [layer.tables.answer(one, _permits(layer, calls)) for one in calls]
             for layer, calls in pairs
@@ -203,11 +211,11 @@ class _Pipeline:
         data: Any,
         batch: Any,
         gradients: list[list[Gradients]] | None,
-        following: list[list[Asked]] | None,
+        following: list[list[Any]] | None,
     ) -> tuple[Any, list[list[Gradients]] | None, list[list[Answered]] | None]:
-        layers = _layers(self._model)
-        # They have time until this batch is trained. The dense gradients of theirs had not: they
-        # would have shared the links with these.
+        layers = embedding_layers(self._model)
+        # Sent when their own batch was trained, they would have shared the links with its dense
+        # gradients, which everybody waited for. Here they have time until the end.
         returned = None if gradients is None else self._sent_back(gradients)
         answered = None if following is None else self._answered(following)
         schedules: list[Any] = [(Ahead if self._is_whole else AskedAhead)(calls) for calls in batch]
@@ -221,11 +229,11 @@ class _Pipeline:
         return logs, [_left(layer, one, calls) for layer, one, calls in parts], answered
 
     def _sent_back(self, gradients: list[list[Gradients]]) -> list[list[Returned]]:
-        pairs = zip(_layers(self._model), gradients, strict=True)
+        pairs = zip(embedding_layers(self._model), gradients, strict=True)
         return [[layer.tables.send_back(one) for one in calls] for layer, calls in pairs]
 
     def _updated(self, returned: list[list[Returned]]) -> None:
-        for layer, calls in zip(_layers(self._model), returned, strict=True):
+        for layer, calls in zip(embedding_layers(self._model), returned, strict=True):
             for one in calls:
                 layer.tables.update(one, _permits(layer, calls))
 

@@ -1,4 +1,4 @@
-"""What a look-up passes from one of its parts to the next: a batch on its way."""
+"""What a layer looks up, and what of a batch is under way between its exchanges."""
 
 from __future__ import annotations
 
@@ -29,6 +29,22 @@ class Asked(NamedTuple):
     routing: Any
     value_splits: Any
     ids: Any
+
+
+class Wanted(NamedTuple):
+    """A batch whose ids have not travelled: a reader has told this rank what all ranks want."""
+
+    routing: Any
+    value_splits: Any
+    wanted: Any
+    splits: Any
+
+
+class Read(NamedTuple):
+    """A batch from readers: what `train_step` takes; by layer and call, what all ranks want."""
+
+    batch: Any
+    wanted: Any
 
 
 class Answered(NamedTuple):
