@@ -43,12 +43,12 @@ class SameSignals {
 
 }  // namespace
 
-Status UcxLibrary::Find() {
+Status UcxLibrary::Load(const char* file) {
   void* opened = nullptr;
   {
     const SameSignals same;
     // The version that Debian's Open MPI has loaded, if it has.
-    opened = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+    opened = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   }
   if (opened == nullptr) {
     return NotFoundError("UCX can't be opened: " + std::string(dlerror()) + kRemedy);
@@ -97,7 +97,7 @@ Status UcxLibrary::Find() {
 Status UcxLibrary::Open(const UcxLibrary** library) {
   struct Opened {
     UcxLibrary library;
-    Status status = library.Find();
+    Status status = library.Load("libucp.so.0");
   };
   static const auto* const opened = new Opened;  // threads may end after all else
   *library = &opened->library;

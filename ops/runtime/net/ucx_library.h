@@ -18,6 +18,9 @@ class UcxLibrary {
   // Opens it where it is not open. Fails, saying what to install, where it is missing or too old.
   static Status Open(const UcxLibrary** library);
 
+  // As Open, of a file of another name, and anew each time; for tests.
+  Status Load(const char* file);
+
   // Keeps UCX from patching the process's mmap, munmap and the like, while it stands: only
   // registered memory needs that, of which transports in shared memory have none. An MPI that
   // has patched them before keeps its patches. One stands at a time, see ucx_worker.cc.
@@ -56,8 +59,6 @@ class UcxLibrary {
   decltype(&::ucs_status_string) status_string = nullptr;
 
  private:
-  Status Find();
-
   decltype(&::ucm_set_global_opts) set_hooks_ = nullptr;  // null: of an unknown version
   const ucm_global_config_t* hooks_ = nullptr;
 };

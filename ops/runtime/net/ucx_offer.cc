@@ -2,7 +2,6 @@
 
 #include <sys/uio.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace trepak {
@@ -19,6 +18,12 @@ struct OfferOnWire {
 static_assert(std::has_unique_object_representations_v<OfferOnWire>, "no padding");
 using AnswerOnWire = uint32_t;
 
+Status WithoutAddress(const Message& message) {
+  return InvalidArgumentError("rank " + std::to_string(message.header.sender) +
+                              " speaks of UCX in " + std::to_string(message.payload.size()) +
+                              " bytes, which have no address");
+}
+
 template <typename Fixed>
 Message Joined(MessageKind kind, const Fixed& fixed, const std::string& address) {
   Message message;
@@ -34,9 +39,7 @@ template <typename Fixed>
 Status Split(const Message& message, Fixed* fixed, std::string* address) {
   const std::string_view bytes = message.payload.view();
   if (bytes.size() <= sizeof(*fixed)) {
-    return InvalidArgumentError("rank " + std::to_string(message.header.sender) +
-                                " speaks of UCX in " + std::to_string(bytes.size()) +
-                                " bytes, which have no address");
+    return WithoutAddress(message);
   }
   std::memcpy(fixed, bytes.data(), sizeof(*fixed));
   *address = bytes.substr(sizeof(*fixed));
@@ -56,9 +59,11 @@ Status FromMessage(const Message& message, UcxOffer* offer) {
   OfferOnWire wire{};
   std::string rest;
   TREPAK_RETURN_IF_ERROR(Split(message, &wire, &rest));
-  const size_t host_bytes = std::min<size_t>(wire.host_bytes, rest.size());
-  offer->host = rest.substr(0, host_bytes);
-  offer->address = rest.substr(host_bytes);
+  if (rest.size() <= wire.host_bytes) {
+    return WithoutAddress(message);
+  }
+  offer->host = rest.substr(0, wire.host_bytes);
+  offer->address = rest.substr(wire.host_bytes);
   offer->token = wire.token;
   offer->token_at = wire.token_at;
   offer->process = wire.process;

@@ -113,7 +113,9 @@ Status UcxTransport::Agree(const FlowTarget& target, Clock::time_point deadline)
   static_assert(sizeof(token_at) == sizeof(offer.token_at));
   std::memcpy(&offer.token_at, &token_at, sizeof(token_at));
   lock.unlock();
-  TREPAK_RETURN_IF_ERROR(inner_->Send(target.peer, target.priority, ToMessage(offer)));
+  Message message = ToMessage(offer);
+  message.header.sender = options_.rank;
+  TREPAK_RETURN_IF_ERROR(inner_->Send(target.peer, target.priority, std::move(message)));
   lock.lock();
   const auto is_over = [&] {
     return stopping_ || route.way != Way::kUndecided || !route.status.ok();
