@@ -170,7 +170,7 @@ TEST_P(TransportTest, PeerThatEndsIsReported) {
   ASSERT_TRUE(Open().ok());
   transports_[1].reset();
   const std::vector<Status> failures = collectors_[0].Failures(1);
-  ASSERT_EQ(failures.size(), 1u);
+  ASSERT_GE(failures.size(), 1u);  // UCX notices it too, over TCP
   EXPECT_THAT(std::string(failures[0].message()), HasSubstr("the connection to rank 1"));
   EXPECT_FALSE(transports_[0]->Send(1, 0, Push(1, 10)).ok());
 }

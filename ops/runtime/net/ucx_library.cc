@@ -5,6 +5,7 @@
 #include <array>
 #include <csignal>
 #include <string>
+#include <utility>
 
 namespace trepak {
 namespace {
@@ -47,6 +48,7 @@ Status UcxLibrary::Load(const char* file) {
   void* opened = nullptr;
   {
     const SameSignals same;
+    const WithoutHooks without;
     // The version that Debian's Open MPI has loaded, if it has.
     opened = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   }
@@ -61,7 +63,6 @@ Status UcxLibrary::Load(const char* file) {
     }
     *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(found);
   };
-  find("ucp_get_version", &get_version);
   find("ucp_init_version", &init_version);
   find("ucp_cleanup", &cleanup);
   find("ucp_config_read", &config_read);
@@ -85,12 +86,6 @@ Status UcxLibrary::Load(const char* file) {
   if (!missing.empty()) {
     return NotFoundError("this UCX is too old, it has no " + missing + kRemedy);
   }
-  unsigned major = 0, minor = 0, release = 0;
-  get_version(&major, &minor, &release);
-  if (major == UCP_API_MAJOR && minor == UCP_API_MINOR) {  // else its options may differ
-    set_hooks_ = reinterpret_cast<decltype(set_hooks_)>(dlsym(opened, "ucm_set_global_opts"));
-    hooks_ = static_cast<const ucm_global_config_t*>(dlsym(opened, "ucm_global_opts"));
-  }
   return OkStatus();
 }
 
@@ -104,18 +99,26 @@ Status UcxLibrary::Open(const UcxLibrary** library) {
   return opened->status;
 }
 
-UcxLibrary::WithoutHooks::WithoutHooks(const UcxLibrary& library) : library_(library) {
-  if (library_.set_hooks_ != nullptr && library_.hooks_ != nullptr) {
-    before_ = *library_.hooks_;
-    ucm_global_config_t without = before_;
-    without.enable_events = 0;
-    library_.set_hooks_(&without);
+UcxLibrary::WithoutHooks::WithoutHooks() {
+  // The part of UCX that patches; loading it does nothing yet. It lacks functions of other parts
+  // until these are loaded.
+  void* const opened = dlopen("libucm.so.0", RTLD_LAZY | RTLD_LOCAL);
+  if (opened == nullptr) {
+    return;
+  }
+  settings_ = static_cast<ucm_global_config_t*>(dlsym(opened, "ucm_global_opts"));
+  const auto begin =
+      reinterpret_cast<decltype(&ucm_set_global_opts)>(dlsym(opened, "ucm_set_global_opts"));
+  if (settings_ != nullptr && begin != nullptr) {
+    before_ = std::exchange(settings_->enable_events, 0);
+    // Whoever calls this first has it patch or not; the rest of UCX does so when it is loaded.
+    begin(settings_);
   }
 }
 
 UcxLibrary::WithoutHooks::~WithoutHooks() {
-  if (library_.set_hooks_ != nullptr && library_.hooks_ != nullptr) {
-    library_.set_hooks_(&before_);
+  if (settings_ != nullptr) {
+    settings_->enable_events = before_;
   }
 }
 

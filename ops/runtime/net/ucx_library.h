@@ -22,21 +22,20 @@ class UcxLibrary {
   Status Load(const char* file);
 
   // Keeps UCX from patching the process's mmap, munmap and the like, while it stands: only
-  // registered memory needs that, of which transports in shared memory have none. An MPI that
-  // has patched them before keeps its patches. One stands at a time, see ucx_worker.cc.
+  // registered memory needs that, of which transports in shared memory have none. An MPI that has
+  // had them patched before keeps that. One stands at a time, see ucx_worker.cc.
   class WithoutHooks {
    public:
-    explicit WithoutHooks(const UcxLibrary& library);
+    WithoutHooks();
     WithoutHooks(const WithoutHooks&) = delete;
     WithoutHooks& operator=(const WithoutHooks&) = delete;
     ~WithoutHooks();
 
    private:
-    const UcxLibrary& library_;
-    ucm_global_config_t before_{};
+    ucm_global_config_t* settings_ = nullptr;  // UCX's own; null: it has none
+    int before_ = 0;
   };
 
-  decltype(&::ucp_get_version) get_version = nullptr;
   decltype(&::ucp_init_version) init_version = nullptr;
   decltype(&::ucp_cleanup) cleanup = nullptr;
   decltype(&::ucp_config_read) config_read = nullptr;
@@ -57,10 +56,6 @@ class UcxLibrary {
   decltype(&::ucp_request_check_status) request_check_status = nullptr;
   decltype(&::ucp_request_free) request_free = nullptr;
   decltype(&::ucs_status_string) status_string = nullptr;
-
- private:
-  decltype(&::ucm_set_global_opts) set_hooks_ = nullptr;  // null: of an unknown version
-  const ucm_global_config_t* hooks_ = nullptr;
 };
 
 }  // namespace trepak

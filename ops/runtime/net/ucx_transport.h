@@ -106,6 +106,8 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   void OnSent(uint64_t label) override;
   void OnBroken(uint32_t peer, const Status& status) override;
 
+  // The flow that has offered a token, and got no answer yet. Requires mutex_.
+  std::map<FlowId, Route>::iterator Undecided(uint64_t token);
   // How a flow is to go. Requires mutex_.
   void Settle(Route* route, Way way, const Status& status);
   // Requires mutex_.

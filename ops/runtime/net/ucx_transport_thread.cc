@@ -178,23 +178,37 @@ void UcxTransport::Accept(const Incoming& incoming) {
 }
 
 void UcxTransport::TakeAnswer(const Message& message) {
+  const uint64_t token = message.header.token;
   UcxAnswer answer;
-  const Status status = FromMessage(message, &answer);
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [id, route] : routes_) {
-    if (route.token != message.header.token || route.way != Way::kUndecided) {
-      continue;
+  Status status = FromMessage(message, &answer);
+  FlowId id;
+  bool is_on_this_host = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto route = Undecided(token);
+    if (route == routes_.end()) {
+      return;
     }
-    if (!status.ok() || !answer.is_accepted) {
-      Settle(&route, Way::kInner, status);
-      continue;
-    }
-    const Status connected = worker_->Connect(id.second, answer.address, route.is_on_this_host);
-    if (connected.ok()) {
-      senders_.try_emplace(id, id.second, route.token);
-    }
-    Settle(&route, connected.ok() ? Way::kUcx : Way::kInner, connected);
+    id = route->first;
+    is_on_this_host = route->second.is_on_this_host;
   }
+  const bool is_accepted = status.ok() && answer.is_accepted;
+  if (is_accepted) {  // without the lock: UCX has locks of its own
+    status = worker_->Connect(id.second, answer.address, is_on_this_host);
+    senders_.try_emplace(id, id.second, token);
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto route = Undecided(token);
+  if (route != routes_.end()) {
+    Settle(&route->second, is_accepted && status.ok() ? Way::kUcx : Way::kInner, status);
+  }
+}
+
+std::map<UcxTransport::FlowId, UcxTransport::Route>::iterator UcxTransport::Undecided(
+    uint64_t token) {
+  return std::find_if(routes_.begin(), routes_.end(), [token](const auto& entry) {
+    return entry.second.way == Way::kUndecided && entry.second.token == token;
+  });
 }
 
 void UcxTransport::Settle(Route* route, Way way, const Status& status) {
@@ -210,9 +224,7 @@ bool UcxTransport::Expects(const Header& header) {
     return sequences_.count(header.token) != 0;
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(routes_.begin(), routes_.end(), [&](const auto& entry) {
-    return entry.second.way == Way::kUndecided && entry.second.token == header.token;
-  });
+  return Undecided(header.token) != routes_.end();
 }
 
 void UcxTransport::OnArrival(uint64_t number, Message message) {

@@ -2,8 +2,12 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
 namespace trepak {
@@ -15,14 +19,22 @@ constexpr const char* kInMemory = "sm,self";
 // TCP without a guard is for whoever asks for it, with UCX_TLS.
 constexpr const char* kUnlessAsked = "^tcp";
 
-bool NamesSharedMemory(const std::string& transports) {
-  for (const char* const name : {"all", "sm", "shm", "mm", "posix", "sysv"}) {
-    const std::string among = "," + transports + ",";
-    if (among.find("," + std::string(name) + ",") != std::string::npos) {
+bool MayUseSharedMemory(const std::string& transports) {
+  static const std::set<std::string> in_memory{"all", "sm", "shm", "mm", "posix", "sysv"};
+  std::istringstream names(transports);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (in_memory.count(name) != 0) {
       return true;
     }
   }
   return transports.front() == '^';
+}
+
+// Whether memory may be registered, of which UCX then has to know when it goes.
+bool HasRdma() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return devices != std::filesystem::directory_iterator();
 }
 
 }  // namespace
@@ -44,10 +56,11 @@ Status UcxWorker::Make(const Options& options, Owner* owner, std::unique_ptr<Ucx
 
 Status UcxWorker::MakeContext() {
   const char* const asked = std::getenv("UCX_TLS");
-  const std::string transports = options_.in_memory_only             ? kInMemory
-                                 : asked != nullptr && asked[0] != 0 ? asked
-                                                                     : kUnlessAsked;
-  has_shared_memory_ = NamesSharedMemory(transports);
+  const bool is_asked = asked != nullptr && asked[0] != 0;
+  const std::string transports = options_.in_memory_only ? kInMemory
+                                 : is_asked              ? asked
+                                                         : kUnlessAsked;
+  has_shared_memory_ = MayUseSharedMemory(transports);
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucx_.config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) {
@@ -55,6 +68,12 @@ Status UcxWorker::MakeContext() {
   }
   status = ucx_.config_modify(config, "TLS", transports.c_str());
   if (status == UCS_OK) {
+    static std::mutex* const one_at_a_time = new std::mutex;  // hooks are the process's
+    std::lock_guard<std::mutex> lock(*one_at_a_time);
+    std::optional<UcxLibrary::WithoutHooks> without;
+    if (options_.in_memory_only || !HasRdma()) {
+      without.emplace();
+    }
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -65,15 +84,7 @@ Status UcxWorker::MakeContext() {
 }
 
 Status UcxWorker::SetUp() {
-  static std::mutex* const one_at_a_time = new std::mutex;  // hooks are the process's
-  {
-    std::lock_guard<std::mutex> lock(*one_at_a_time);
-    std::optional<UcxLibrary::WithoutHooks> without;
-    if (options_.in_memory_only) {
-      without.emplace(ucx_);
-    }
-    TREPAK_RETURN_IF_ERROR(MakeContext());
-  }
+  TREPAK_RETURN_IF_ERROR(MakeContext());
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // made here, used in a thread of its own
