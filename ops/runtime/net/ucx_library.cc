@@ -4,7 +4,9 @@
 
 #include <array>
 #include <csignal>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace trepak {
@@ -97,6 +99,12 @@ Status UcxLibrary::Open(const UcxLibrary** library) {
   static const auto* const opened = new Opened;  // threads may end after all else
   *library = &opened->library;
   return opened->status;
+}
+
+bool UcxLibrary::HasRdma() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return devices != std::filesystem::directory_iterator();
 }
 
 UcxLibrary::WithoutHooks::WithoutHooks() {

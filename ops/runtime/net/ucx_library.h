@@ -21,6 +21,9 @@ class UcxLibrary {
   // As Open, of a file of another name, and anew each time; for tests.
   Status Load(const char* file);
 
+  // Whether this host has devices that memory is registered with.
+  static bool HasRdma();
+
   // Keeps UCX from patching the process's mmap, munmap and the like, while it stands: only
   // registered memory needs that, of which transports in shared memory have none. An MPI that has
   // had them patched before keeps that. One stands at a time, see ucx_worker.cc.

@@ -2,12 +2,10 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 namespace trepak {
@@ -16,8 +14,7 @@ namespace {
 constexpr unsigned kMessages = 1;  // the only kind of active messages
 constexpr int kStepsPerTurn = 64;
 constexpr const char* kInMemory = "sm,self";
-// TCP without a guard is for whoever asks for it, with UCX_TLS.
-constexpr const char* kUnlessAsked = "^tcp";
+constexpr const char* kUnlessAsked = "^tcp";  // which has no guard
 
 bool MayUseSharedMemory(const std::string& transports) {
   static const std::set<std::string> in_memory{"all", "sm", "shm", "mm", "posix", "sysv"};
@@ -30,11 +27,14 @@ bool MayUseSharedMemory(const std::string& transports) {
   return transports.front() == '^';
 }
 
-// Whether memory may be registered, of which UCX then has to know when it goes.
-bool HasRdma() {
-  std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return devices != std::filesystem::directory_iterator();
+// What is to be said of bytes that go or come; `about` is for the callback.
+ucp_request_param_t OfHostMemory(void* about) {
+  ucp_request_param_t how{};
+  how.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  how.user_data = about;
+  how.memory_type = UCS_MEMORY_TYPE_HOST;
+  return how;
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Status UcxWorker::MakeContext() {
     static std::mutex* const one_at_a_time = new std::mutex;  // hooks are the process's
     std::lock_guard<std::mutex> lock(*one_at_a_time);
     std::optional<UcxLibrary::WithoutHooks> without;
-    if (options_.in_memory_only || !HasRdma()) {
+    if (options_.in_memory_only || !UcxLibrary::HasRdma()) {
       without.emplace();
     }
     ucp_params_t params{};
@@ -161,12 +161,8 @@ void UcxWorker::Send(uint32_t peer, uint64_t number, Message message, uint64_t l
     OnLeft(nullptr, UCS_ERR_NOT_CONNECTED, &leaving);
     return;
   }
-  ucp_request_param_t how{};
-  how.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  ucp_request_param_t how = OfHostMemory(&leaving);
   how.cb.send = &UcxWorker::OnLeft;
-  how.user_data = &leaving;
-  how.memory_type = UCS_MEMORY_TYPE_HOST;
   void* const request =
       ucx_.am_send_nbx(found->second.endpoint, kMessages, &leaving.envelope,
                        sizeof(leaving.envelope), payload.data(), payload.size(), &how);
@@ -240,12 +236,8 @@ ucs_status_t UcxWorker::Fetch(uint64_t number, const Header& header, void* data,
   coming_.push_front({this, {}, number, {header, Payload::Allocate(bytes)}});
   Coming& coming = coming_.front();
   coming.self = coming_.begin();
-  ucp_request_param_t how{};
-  how.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  ucp_request_param_t how = OfHostMemory(&coming);
   how.cb.recv_am = &UcxWorker::OnFetched;
-  how.user_data = &coming;
-  how.memory_type = UCS_MEMORY_TYPE_HOST;
   void* const request =
       ucx_.am_recv_data_nbx(worker_, data, coming.message.payload.mutable_data(), bytes, &how);
   if (!UCS_PTR_IS_PTR(request)) {
