@@ -38,7 +38,9 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   struct Options {
     uint32_t rank = 0;
     // Goes over UCX in memory shared with ranks of this host, if UCX can copy large messages from
-    // one process to the other at once; without, to all ranks, and fails where it can't.
+    // one process to the other at once; without, to all ranks, and fails where it can't. Measured
+    // with two ranks on two cores, flows took 1.7 to 3.8 times as long for 1 KiB to 8 MiB. Without
+    // that copying UCX took up to 60 ms for 8 MiB, far more than flows. RDMA was not measured.
     bool only_where_faster = true;
     // Then nothing may go over a network: UCX has no encryption.
     bool encrypt = false;
