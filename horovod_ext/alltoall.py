@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, config, sessions
+from trepak.horovod_ext import basics, config, exchange, sessions
 from trepak.horovod_ext.variables import tf_variable
 from trepak.ops.loader import load
 
@@ -111,6 +111,7 @@ def statistics() -> dict[str, Any]:
 
     exchanges: alltoalls that are over.
     bytes_sent: bytes of splits that went to other ranks.
+    bytes_sent_over_ucx: bytes that went to other ranks over UCX; the others went over flows.
     held_up: times that splits had to wait for a receiver's credit.
     most_bytes_held: bytes of others' splits that were here at most, before they were taken.
     waiting_seconds: seconds from each wait to the last split, over all alltoalls.
@@ -125,8 +126,22 @@ def opened() -> int:
     if _session is None or not sessions.is_open(_session):
         credit = int(config.value("TREPAK_ALLTOALL_CREDIT_BYTES"))
         with tf.init_scope():
-            _session = sessions.open_session("alltoall", {"credit": credit})
+            options = {"credit": credit, "transport": _transport()}
+            _session = sessions.open_session("alltoall", options)
     return _session
+
+
+def _transport() -> str:
+    """Returns what carries alltoalls; a collective call.
+
+    Raises:
+        ValueError: ranks want different ones; raised on all of them.
+    """
+    name = "TREPAK_ALLTOALL_TRANSPORT"
+    wanted: list[str] = exchange.gather(config.value(name), name)
+    if len(set(wanted)) > 1:
+        raise ValueError(f"{name} is, by rank, {', '.join(wanted)}: set it alike on all ranks.")
+    return wanted[0]
 
 
 # In the gradient the splits that came go back. Its ticket is the gradient of the ticket, so that

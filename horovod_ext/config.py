@@ -64,6 +64,12 @@ KNOBS = (
         "beyond them, what is sent waits at the sender. The same on all ranks.",
     ),
     Knob(
+        "TREPAK_ALLTOALL_TRANSPORT",
+        "auto",
+        "What carries alltoalls: flows; ucx, over what UCX_TLS names; or auto: UCX's shared memory "
+        "between ranks of one host, flows between others. The same on all ranks; see docs/sven.md.",
+    ),
+    Knob(
         "TREPAK_CACHE",
         "~/.cache/trepak",
         "Folder in which `make setup` keeps the Horovod wheel it built; $XDG_CACHE_HOME/trepak "
@@ -148,9 +154,15 @@ def parse_delays(text: str) -> list[Delay]:
     return [parse_delay(part) for part in text.split(",") if part]
 
 
+def _check_transport(text: str) -> None:
+    if text not in ("auto", "flows", "ucx"):
+        raise ValueError(f"it must be auto, flows or ucx, found {text!r}.")
+
+
 _CHECKS: dict[str, Callable[[str], Any]] = {
     "TREPAK_STALL_SECONDS": _check_number,
     "TREPAK_ALLTOALL_CREDIT_BYTES": _check_number,
+    "TREPAK_ALLTOALL_TRANSPORT": _check_transport,
     "TREPAK_COMPARE_STEPS": _check_number,
     "TREPAK_DEADLINE_SECONDS": _check_number,
     "TREPAK_ENCRYPT": _check_switch,

@@ -1,6 +1,7 @@
 // The alltoall, as a system: a peer on each rank.
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "ops/runtime/sven/alltoall_peer.h"
@@ -8,6 +9,15 @@
 
 namespace trepak {
 namespace {
+
+// By the names that users know.
+Status CarrierFrom(const std::string& name, Carrier* carrier) {
+  if (name != "flows" && name != "auto" && name != "ucx") {
+    return InvalidArgumentError("an alltoall's transport is flows, auto or ucx, not " + name);
+  }
+  *carrier = name == "flows" ? Carrier::kFlows : name == "auto" ? Carrier::kAuto : Carrier::kUcx;
+  return OkStatus();
+}
 
 Status Make(const System::Opening& opening, Session::Parts* parts) {
   const Endpoint::Options about = opening.job.endpoint();
@@ -20,6 +30,8 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
     }
   }
   part.dscp = {opening.job.dscp.front()};
+  TREPAK_RETURN_IF_ERROR(
+      CarrierFrom(opening.options.at("transport").get<std::string>(), &part.carrier));
   parts->push_back(std::move(part));
   return OkStatus();
 }
@@ -29,6 +41,7 @@ Json Statistics(const Session& session) {
   const AlltoallPeer::Counters c = peer == nullptr ? AlltoallPeer::Counters{} : peer->counters();
   return {{"exchanges", c.exchanges},
           {"bytes_sent", c.bytes_sent},
+          {"bytes_sent_over_ucx", peer == nullptr ? 0 : peer->BytesBesideFlows()},
           {"held_up", c.held_up},
           {"most_bytes_held", c.most_held},
           {"waiting_seconds", c.waiting_seconds},

@@ -51,6 +51,11 @@ def exact(optimizer: str, way: str = "horovod", part: str = "1/1") -> dict[str, 
     }
 
 
+def carried_by(transport: str, ucx: str = "") -> dict[str, str]:
+    """Returns what has alltoalls carried so; elsewhere UCX does, in shared memory."""
+    return {"TREPAK_ALLTOALL_TRANSPORT": transport, **({"UCX_TLS": ucx} if ucx else {})}
+
+
 # All optimizers × features on all jobs takes 20 minutes: that is `make soak`, as are the longest
 # workers under Gloo. Here each job compares one optimizer, two ranks with every feature, three
 # ranks with every feature on one launcher or the other. Starting a job takes as long as many cases
@@ -62,8 +67,10 @@ PLANS = {
     "gloo-3": Plan(3, True, exact("sgd", part="2/2")),
     "geryon-mpi-2": Plan(2, False, exact("adam", "geryon overlap")),
     "geryon-gloo-4": Plan(4, True, exact("momentum", "geryon", "1/2")),
-    "lanes-mpi-2": Plan(2, False, exact("adam", "lanes overlap", "1/3")),
-    "lanes-gloo-3": Plan(3, True, exact("momentum", "lanes overlap", "2/3")),
+    "lanes-mpi-2": Plan(2, False, exact("adam", "lanes overlap", "1/3") | carried_by("flows")),
+    "lanes-gloo-3": Plan(
+        3, True, exact("momentum", "lanes overlap", "2/3") | carried_by("ucx", "tcp,self")
+    ),
     "pace-mpi-2": Plan(2, False),
     "pace-gloo-3": Plan(3, True),
     "still-gloo-3": Plan(3, True),

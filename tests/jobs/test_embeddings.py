@@ -5,7 +5,7 @@ from __future__ import annotations
 from conftest import Shown, shows
 
 
-@shows({"mpi-2": ["alltoall"], "gloo-3": ["alltoall"]})
+@shows({job: ["alltoall"] for job in ("mpi-2", "gloo-3", "lanes-mpi-2", "lanes-gloo-3")})
 def test_alltoall(shown: Shown) -> None:
     shown.check()
 

@@ -12,7 +12,7 @@ from harness import case
 
 import trepak
 import trepak.keras as hvd
-from trepak.horovod_ext import alltoall, exchange
+from trepak.horovod_ext import alltoall, config, exchange
 
 DTYPES = (tf.int32, tf.int64, tf.bfloat16, tf.float32, tf.float64)
 
@@ -51,6 +51,18 @@ def it_equals_horovods() -> None:
     ours, counts = trepak.alltoall_async(rows).wait()
     np.testing.assert_array_equal(ours, trepak.alltoall(rows))
     np.testing.assert_array_equal(counts, [2] * hvd.size())
+
+
+@case
+def what_was_asked_for_carries_it() -> dict[str, Any]:
+    """All ranks are on this host; so all goes over UCX unless flows were asked for."""
+    before = alltoall.statistics()
+    trepak.alltoall_async(tf.ones([hvd.size()]), name="carried").wait()
+    counted = alltoall.statistics()
+    assert counted["bytes_sent"] > before["bytes_sent"]
+    went_over_ucx = counted["bytes_sent_over_ucx"] > before["bytes_sent_over_ucx"]
+    assert went_over_ucx == (config.value("TREPAK_ALLTOALL_TRANSPORT") != "flows"), counted
+    return counted
 
 
 @case

@@ -59,6 +59,11 @@ class Endpoint : public Transport::Receiver {
   // By priority, bytes of payloads sent to other ranks.
   std::vector<uint64_t> BytesByPriority() const { return channels_.BytesByPriority(); }
 
+  // Of these, bytes that went beside the flows; see Transport.
+  uint64_t BytesBesideFlows() const {
+    return transport_ == nullptr ? 0 : transport_->BytesBesideFlows();
+  }
+
   // Tells all peers that this endpoint is done: they won't take its end for a failure. Subclasses
   // send first what they still have for others.
   virtual void Leave();

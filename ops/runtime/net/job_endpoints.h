@@ -14,6 +14,13 @@
 
 namespace trepak {
 
+// What carries an endpoint's messages. On all ranks alike.
+enum class Carrier {
+  kFlows,  // flows that are proved, see ZmqTransport
+  kAuto,   // UCX between ranks of one host, where it is faster; flows between others
+  kUcx,    // UCX between all, over what UCX_TLS names
+};
+
 // This process's place in the job.
 struct JobOptions {
   uint32_t rank = 0;
@@ -35,7 +42,7 @@ inline std::vector<uint32_t> AllRanks(uint32_t size) {
 }
 
 // Gives an endpoint a transport that listens.
-Status Listen(const JobOptions& options, Endpoint* endpoint);
+Status Listen(const JobOptions& options, Carrier carrier, Endpoint* endpoint);
 
 // Has endpoints say farewell, and waits until their peers have too; null ones are left out.
 void LeaveTogether(const std::vector<Endpoint*>& endpoints, std::chrono::milliseconds patience);

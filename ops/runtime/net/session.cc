@@ -18,7 +18,7 @@ Status Session::Open(const JobOptions& job, Parts parts) {
       return InvalidArgumentError("a part of " + name_ + " has nobody to talk to");
     }
     if (part.endpoint != nullptr) {
-      TREPAK_RETURN_IF_ERROR(Listen(job, part.endpoint.get()));
+      TREPAK_RETURN_IF_ERROR(Listen(job, part.carrier, part.endpoint.get()));
     }
   }
   size_ = job.size;

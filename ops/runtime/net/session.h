@@ -30,6 +30,7 @@ class Session {
     std::vector<uint32_t> members;       // the ranks whose part that is
     std::vector<int> dscp;               // what marks its packets, by priority
     int send_buffer = 0;                 // bytes; 0: the system's own choice
+    Carrier carrier = Carrier::kFlows;
   };
   using Parts = std::vector<Part>;
   using Addresses = std::vector<std::string>;

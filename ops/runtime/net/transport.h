@@ -30,8 +30,8 @@ struct FlowTarget {
 // Thread safety: every method may be called from any thread; Stop from one, once.
 class Transport {
  public:
-  // Takes what comes in. Called by one thread of the transport, one call at a time; must not block,
-  // and may call Send.
+  // Takes what comes in. Called by the transport's threads, one call at a time and each after the
+  // one before; must not block, and may call Send.
   class Receiver {
    public:
     virtual ~Receiver() = default;
@@ -55,6 +55,9 @@ class Transport {
   // Messages of one flow and one order (see Precedence) arrive as they were sent; those of a
   // smaller order overtake the others that still wait in the queue.
   virtual Status Send(uint32_t peer, uint8_t priority, Message message) = 0;
+
+  // Bytes of payloads that went another way than over the flows that were proved; see UcxTransport.
+  virtual uint64_t BytesBesideFlows() const { return 0; }
 
   // Ends all flows and the thread. What is queued is sent first, unless nothing moves for seconds.
   // The receiver is not called any more when this returns.
