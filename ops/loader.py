@@ -22,6 +22,8 @@ _NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 _lock = threading.Lock()
 _loaded: dict[Path, ModuleType] = {}  # Guarded by _lock.
+# By the arguments of `load`: to look for the file costs more than an op.
+_found: dict[tuple[Path | None, str | None], ModuleType] = {}
 
 
 def library_path(directory: Path | None = None, tensorflow_version: str | None = None) -> Path:
@@ -109,11 +111,14 @@ def load(directory: Path | None = None, tensorflow_version: str | None = None) -
     Raises:
         ImportError: The library is missing, or was built for another TensorFlow.
     """
-    path = library_path(directory, tensorflow_version).resolve()
-    with _lock:
-        if path not in _loaded:
-            _loaded[path] = _load_library(path)
-        return _loaded[path]
+    asked = (directory, tensorflow_version)
+    if asked not in _found:
+        path = library_path(directory, tensorflow_version).resolve()
+        with _lock:
+            if path not in _loaded:
+                _loaded[path] = _load_library(path)
+            _found[asked] = _loaded[path]
+    return _found[asked]
 
 
 def call(function: str, **arguments: Any) -> Any:

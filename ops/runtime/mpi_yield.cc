@@ -40,13 +40,22 @@ int Sleep() {
   return result;
 }
 
+bool IsOfOpenMpi(const void* caller) {
+  Dl_info about;
+  return dladdr(caller, &about) != 0 && about.dli_fname != nullptr &&
+         std::strstr(about.dli_fname, "libopen-pal") != nullptr;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int sched_yield() {
-  Dl_info caller;
-  if (dladdr(__builtin_return_address(0), &caller) != 0 && caller.dli_fname != nullptr &&
-      std::strstr(caller.dli_fname, "libopen-pal") != nullptr) {
-    return Sleep();
+  // A thread that polls calls from one place, and to look it up costs more than a poll.
+  thread_local const void* last_caller = nullptr;
+  thread_local bool is_of_open_mpi = false;
+  const void* const caller = __builtin_return_address(0);
+  if (caller != last_caller) {
+    is_of_open_mpi = IsOfOpenMpi(caller);
+    last_caller = caller;
   }
-  return static_cast<int>(syscall(SYS_sched_yield));
+  return is_of_open_mpi ? Sleep() : static_cast<int>(syscall(SYS_sched_yield));
 }
