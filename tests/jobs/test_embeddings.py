@@ -20,6 +20,11 @@ def test_pipeline(shown: Shown) -> None:
     shown.check()
 
 
+@shows({"mpi-2": ["pipeline_ends"], "gloo-3": ["pipeline_ends"]})
+def test_ends_of_pipelines(shown: Shown) -> None:
+    shown.check()
+
+
 @shows({"mpi-2": ["readers"]})
 def test_readers(shown: Shown) -> None:
     shown.check()

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import keras_rs
 import numpy as np
-import pytest
 import tensorflow as tf
 from harness import case
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +18,6 @@ import trepak.keras as hvd
 from trepak.ops.loader import call, load
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
 from trepak.tf_plugins.layers.embedding_schedule import scheduled
-from trepak.tf_plugins.model.pipeline import _PERMITS
 
 BATCH, STEPS = 8, 9
 ROWS = {"a": 60, "b": 7}
@@ -331,53 +329,3 @@ def no_look_up_is_staler_whatever_the_times() -> int:
     trains()
     assert len(examples) >= 12
     return max(examples)
-
-
-@case
-def uneven_data_ends_on_all_ranks_together() -> None:
-    for stages, callbacks in (
-        (1, []),
-        (4, []),
-        (4, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]),
-    ):
-        model = compiled(stages)
-        ids, labels = samples(hvd.rank(), 4 + 2 * hvd.rank())
-        dataset = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(BATCH)
-        dataset = dataset.filter(lambda *_: True)  # of unknown length
-        model.fit(dataset, epochs=2, callbacks=callbacks, verbose=0)
-        assert layer_of(model).tables.statistics()["updates"] == 2 * 4
-
-
-@case
-def everything_is_updated_before_somebody_looks() -> None:
-    model = compiled(4)
-    ids, labels = samples(hvd.rank())
-
-    class Looks(keras.callbacks.Callback):
-        seen: list[tuple[int, int]] = []
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.seen.append((epoch, layer_of(model).tables.statistics()["updates"]))
-
-    fit(model, epochs=2, callbacks=[Looks()], validation_data=(ids, labels))
-    assert Looks.seen == [(0, STEPS), (1, 2 * STEPS)]
-    part = {name: one[:BATCH] for name, one in ids.items()}
-    model.train_on_batch(part, labels[:BATCH])
-    assert layer_of(model).tables.statistics()["updates"] == 2 * STEPS + 1
-    model.fit(
-        tf.data.Dataset.from_tensor_slices((ids, labels)).repeat().batch(BATCH),
-        steps_per_epoch=5,
-        epochs=2,
-        verbose=0,
-    )
-    assert layer_of(model).tables.statistics()["updates"] == 2 * STEPS + 1 + 10
-
-
-@case
-def wrong_models_are_refused() -> None:
-    with pytest.raises(ValueError, match="stages must be one of"):
-        trepak.pipeline(model_with_embeddings(), 3)
-    plain = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-    with pytest.raises(ValueError, match="DistributedEmbedding"):
-        trepak.pipeline(plain)
-    assert _PERMITS == 3

@@ -30,12 +30,14 @@ class ModelHook:
             the method as it was.
         train_function: makes the function that stands in for `model.train_function`, likewise.
         retraces: the training step that Keras has traced before does not hold any more.
+        finish: does what it has left, before it is taken off.
     """
 
     name: str
     methods: Mapping[str, Wrap] = field(default_factory=dict)
     train_function: Wrap | None = None
     retraces: bool = False
+    finish: Callable[[], None] | None = None
 
     def wraps(self) -> dict[str, Wrap]:
         """Returns the wrappers of methods; where Keras makes the train function, it is wrapped."""
@@ -75,9 +77,14 @@ def attach(model: Any, hook: ModelHook) -> None:
 def detach(model: Any, name: str) -> None:
     """Takes a hook off a model, if it has it."""
     state = vars(model).get(_ATTACHED, _Attached())
-    hook = state.hooks.pop(name, None)
+    hook = state.hooks.get(name)
     if hook is not None:
-        _rewrap(model, state, hook.wraps(), hook.retraces)
+        try:
+            if hook.finish is not None:
+                hook.finish()
+        finally:
+            del state.hooks[name]
+            _rewrap(model, state, hook.wraps(), hook.retraces)
 
 
 _MAKES = "make_train_function"

@@ -72,7 +72,7 @@ def pipeline(model: Any, stages: int = 4) -> Any:
         return running.step
 
     methods = flushing_methods(lambda _: running.flush(), lambda _: running.restart())
-    attach(model, ModelHook(_NAME, methods, function, retraces=True))
+    attach(model, ModelHook(_NAME, methods, function, True, finish=running.restart))
     return model
 
 
@@ -107,12 +107,12 @@ class _Pipeline:
         self._iterator: Any = None
         self._is_read = False
         self._window: deque[_Batch] = deque()
-        self._gradients: list[list[Gradients]] | None = None  # of the batch before
+        self._returned: list[list[Returned]] | None = None  # of the batch before
         self._calls = [1] * len(embedding_layers(model))  # by layer, of a step
         self._ask = self._function(self._asked)
         self._answer = self._function(self._answered)
         self._train = self._function(self._trained)
-        self._update = self._function(lambda left: self._updated(self._sent_back(left)))
+        self._update = self._function(self._updated)
 
     def _function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain if self._model.run_eagerly else _for_any_rows(plain)
@@ -137,10 +137,11 @@ class _Pipeline:
         following = self._window[0] if self._window and self._window[0].is_everywhere() else None
         if batch.answered is None and self._is_whole:
             batch.answered = self._answer(batch.asked)
-        logs, self._gradients, answered = self._train(
+        returned, self._returned = self._returned, None
+        logs, self._returned, answered = self._train(
             batch.data,
             batch.answered or batch.asked,
-            self._gradients,
+            returned,
             following.asked if following is not None and self._is_whole else None,
         )
         if following is not None and self._is_whole:
@@ -164,15 +165,15 @@ class _Pipeline:
 
     def flush(self) -> None:
         """Makes the updates that are left, as soon as all ranks' gradients are here."""
-        gradients, self._gradients = self._gradients, None
-        if gradients is not None:
-            self._update(gradients)
+        returned, self._returned = self._returned, None
+        if returned is not None:
+            self._update(returned)
 
     def restart(self) -> None:
         """Begins anew: what was looked up and not trained is forgotten."""
         self.flush()
         self._window.clear()
-        self._iterator = None
+        self._iterator, self._is_read = None, False
         for layer in embedding_layers(self._model):
             if layer.tables is not None:
                 layer.tables.permits(reset=True)
@@ -210,13 +211,10 @@ class _Pipeline:
         self,
         data: Any,
         batch: Any,
-        gradients: list[list[Gradients]] | None,
+        returned: list[list[Returned]] | None,
         following: list[list[Any]] | None,
-    ) -> tuple[Any, list[list[Gradients]] | None, list[list[Answered]] | None]:
+    ) -> tuple[Any, list[list[Returned]] | None, list[list[Answered]] | None]:
         layers = embedding_layers(self._model)
-        # Sent when their own batch was trained, they would have shared the links with its dense
-        # gradients, which everybody waited for. Here they have time until the end.
-        returned = None if gradients is None else self._sent_back(gradients)
         answered = None if following is None else self._answered(following)
         schedules: list[Any] = [(Ahead if self._is_whole else AskedAhead)(calls) for calls in batch]
         with scheduled(layers, schedules):
@@ -226,7 +224,12 @@ class _Pipeline:
         if not self._is_whole:
             return logs, None, answered
         parts = zip(layers, schedules, batch, strict=True)
-        return logs, [_left(layer, one, calls) for layer, one, calls in parts], answered
+        gradients = [_left(layer, one, calls) for layer, one, calls in parts]
+        # They have time until the next batch is trained, and everybody waits for the dense ones, with
+        # which they would share the links: they go when the dense layers are updated.
+        dense = [one.value for one in self._model.trainable_variables]
+        with tf.control_dependencies([tf.identity(value) for value in dense]):
+            return logs, self._sent_back(gradients), answered
 
     def _sent_back(self, gradients: list[list[Gradients]]) -> list[list[Returned]]:
         pairs = zip(embedding_layers(self._model), gradients, strict=True)

@@ -1,0 +1,96 @@
+"""Where Sven's pipeline ends, for a while or for good: all updates are made, by all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from harness import case
+from pipeline import BATCH, STEPS, compiled, fit, layer_of, model_with_embeddings, samples
+
+import trepak
+import trepak.keras as hvd
+from trepak.tf_plugins.model.pipeline import _PERMITS
+
+
+@case
+def uneven_data_ends_on_all_ranks_together() -> None:
+    for stages, callbacks in (
+        (1, []),
+        (4, []),
+        (4, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]),
+    ):
+        model = compiled(stages)
+        ids, labels = samples(hvd.rank(), 4 + 2 * hvd.rank())
+        dataset = tf.data.Dataset.from_tensor_slices((ids, labels)).batch(BATCH)
+        dataset = dataset.filter(lambda *_: True)  # of unknown length
+        model.fit(dataset, epochs=2, callbacks=callbacks, verbose=0)
+        assert layer_of(model).tables.statistics()["updates"] == 2 * 4
+
+
+@case
+def everything_is_updated_before_somebody_looks() -> None:
+    model = compiled(4)
+    ids, labels = samples(hvd.rank())
+
+    class Looks(keras.callbacks.Callback):
+        seen: list[tuple[int, int]] = []
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.seen.append((epoch, layer_of(model).tables.statistics()["updates"]))
+
+    fit(model, epochs=2, callbacks=[Looks()], validation_data=(ids, labels))
+    assert Looks.seen == [(0, STEPS), (1, 2 * STEPS)]
+    part = {name: one[:BATCH] for name, one in ids.items()}
+    model.train_on_batch(part, labels[:BATCH])
+    assert layer_of(model).tables.statistics()["updates"] == 2 * STEPS + 1
+    model.fit(
+        tf.data.Dataset.from_tensor_slices((ids, labels)).repeat().batch(BATCH),
+        steps_per_epoch=5,
+        epochs=2,
+        verbose=0,
+    )
+    assert layer_of(model).tables.statistics()["updates"] == 2 * STEPS + 1 + 10
+
+
+@case
+def one_rank_alone_may_look_between_two_steps() -> None:
+    """The gradients that its flush waits for have left the others in the step before."""
+    model = compiled(4)
+
+    class Looks(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if hvd.rank() == 0:
+                self.model.get_weights()
+                assert layer_of(self.model).tables.statistics()["updates"] == batch + 1
+            hvd.barrier()
+
+    fit(model, callbacks=[Looks()])
+    assert layer_of(model).tables.statistics()["updates"] == STEPS
+
+
+@case
+def a_pipeline_that_is_taken_off_makes_its_last_update() -> None:
+    class Stops(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 1:
+                raise KeyError("enough")
+
+    model = compiled(4)
+    with pytest.raises(KeyError, match="enough"):
+        fit(model, callbacks=[Stops()])
+    assert layer_of(model).tables.statistics()["updates"] == 1
+    trepak.pipeline(model, 0)
+    assert layer_of(model).tables.statistics()["updates"] == 2
+
+
+@case
+def wrong_models_are_refused() -> None:
+    with pytest.raises(ValueError, match="stages must be one of"):
+        trepak.pipeline(model_with_embeddings(), 3)
+    plain = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    with pytest.raises(ValueError, match="DistributedEmbedding"):
+        trepak.pipeline(plain)
+    assert _PERMITS == 3
