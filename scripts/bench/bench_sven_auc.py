@@ -25,8 +25,8 @@ _MODELS = ("deepfm", "wide_deep", "dcn")
 _JUDGED, _SEEDS = 1024, 5
 _OTHERS = (512, 2048, 4096, 8192)
 _MOST_LOSS = 0.0011  # section 6.3.3, at 1024
-# Of 1, 1/2, 1/4 and 1/8 of the rates the best one for the asynchronous servers.
-_SERVERS_RATE = 0.125
+# Of the synchronous rates, what the asynchronous servers are trained by; the best one counts.
+_SERVERS_RATES = (0.25, 0.125, 0.0625)
 _TIMEOUT = 400.0
 
 
@@ -39,7 +39,11 @@ def studies(quick: bool = False) -> list[Study]:
         *(Study("wide_deep", _JUDGED, seed, both) for seed in range(_SEEDS)),
         *(Study("wide_deep", batch, 0, both) for batch in _OTHERS),
         *(Study(model, _JUDGED, 0, both) for model in _MODELS if model != "wide_deep"),
-        *(Study(model, _JUDGED, 0, (ASYNCHRONOUS,), rate=_SERVERS_RATE) for model in _MODELS),
+        *(
+            Study(model, _JUDGED, 0, (ASYNCHRONOUS,), rate=rate)
+            for model in _MODELS
+            for rate in _SERVERS_RATES
+        ),
     ]
 
 
@@ -66,7 +70,10 @@ def summarize(trained: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
         trained: what `sven_auc_worker` has written of them.
         environment: see `Surroundings`.
     """
-    of = {(row["model"], row["batch"], row["seed"], row["schedule"]): row for row in trained}
+    of: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in trained:
+        key = row["model"], row["batch"], row["seed"], row["schedule"]
+        of[key] = max(of.get(key, row), row, key=lambda one: float(one["auc"]))  # of the rates
     losses: dict[int, list[float]] = {}
     rows: list[dict[str, Any]] = []
     for (model, batch, seed, schedule), row in of.items():
@@ -102,12 +109,20 @@ def summarize(trained: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
     judged = losses[_JUDGED]
     if len(judged) > 1:
         error = statistics.stdev(judged) / len(judged) ** 0.5
+        rows.append(
+            {
+                "kind": f"loss of AUC at {_JUDGED}",
+                "seeds": len(judged),
+                "mean": statistics.mean(judged),
+                "standard_error": error,
+            }
+        )
         claims.add(
             "sven.auc_loss_pipeline4",
-            statistics.mean(judged) - error,
-            _MOST_LOSS,
+            statistics.mean(judged),
+            _MOST_LOSS + error,
             "lower",
-            unit="beyond its standard error",
+            unit="",
             paper=_MOST_LOSS,
             emulated=False,
         )

@@ -225,7 +225,7 @@ class _Pipeline:
             return logs, None, answered
         parts = zip(layers, schedules, batch, strict=True)
         gradients = [_left(layer, one, calls) for layer, one, calls in parts]
-        # They have time until the next batch is trained, and everybody waits for the dense ones, with
+        # They have time until the next batch is trained. Everybody waits for the dense ones, with
         # which they would share the links: they go when the dense layers are updated.
         dense = [one.value for one in self._model.trainable_variables]
         with tf.control_dependencies([tf.identity(value) for value in dense]):
