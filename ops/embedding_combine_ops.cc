@@ -8,6 +8,7 @@
 
 #include "ops/embedding_stores.h"
 #include "ops/runtime/sven/embedding_combine.h"
+#include "ops/shared_variant.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -89,18 +90,13 @@ class EmbeddingReductionOp : public tensorflow::OpKernel {
  protected:
   // Null, with the op's error set, if the first input is not one for as many features.
   std::shared_ptr<const EmbeddingRouting> FindOrFail(tensorflow::OpKernelContext* context) const {
-    const Tensor& tensor = context->input(0);
-    const RoutingVariant* variant = nullptr;
-    if (tensorflow::TensorShapeUtils::IsScalar(tensor.shape())) {
-      variant = tensor.scalar<tensorflow::Variant>()().get<RoutingVariant>();
-    }
-    if (variant == nullptr || variant->routing == nullptr ||
-        variant->routing->features().size() != reductions_.size()) {
+    auto routing = SharedInput<const EmbeddingRouting>(context, 0);
+    if (routing != nullptr && routing->features().size() != reductions_.size()) {
       context->CtxFailure(absl::InvalidArgumentError(
           "trepak: the routing must be what TrepakEmbeddingRoute has made of these features"));
-      return nullptr;
+      routing = nullptr;
     }
-    return variant->routing;
+    return routing;
   }
 
   // With the weights, of which inputs from `first` on are.

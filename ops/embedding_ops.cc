@@ -9,6 +9,7 @@
 
 #include "ops/embedding_stores.h"
 #include "ops/op_helpers.h"
+#include "ops/shared_variant.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -128,13 +129,13 @@ class EmbeddingRouteOp : public EmbeddingStoreOp {
           context->allocate_output(0, {static_cast<int64_t>(size)}, &requests);
       return status.ok() ? requests->flat<int64_t>().data() : nullptr;
     };
-    RoutingVariant variant;
+    std::shared_ptr<const EmbeddingRouting> routing;
     OP_REQUIRES_OK(context, ToEmbeddingError(EmbeddingRouting::Make(store->plan(), features,
-                                                                    allocate, &variant.routing)));
-    store->CountRouting(*variant.routing);
-    OutputVector(context, 1, variant.routing->request_splits());
-    OutputVector(context, 2, variant.routing->value_splits());
-    OutputScalar<tensorflow::Variant>(context, 3, std::move(variant));
+                                                                    allocate, &routing)));
+    store->CountRouting(*routing);
+    OutputVector(context, 1, routing->request_splits());
+    OutputVector(context, 2, routing->value_splits());
+    OutputShared(context, 3, std::move(routing));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "ops/embedding_stores.h"
 #include "ops/op_helpers.h"
 #include "ops/runtime/sven/embedding_importance.h"
+#include "ops/shared_variant.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -62,18 +63,15 @@ class EmbeddingImportanceOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    const Tensor& tensor = context->input(0);
-    const auto* const variant = tensorflow::TensorShapeUtils::IsScalar(tensor.shape())
-                                    ? tensor.scalar<tensorflow::Variant>()().get<RoutingVariant>()
-                                    : nullptr;
-    OP_REQUIRES(context, variant != nullptr && variant->routing != nullptr,
-                absl::InvalidArgumentError(
-                    "trepak: the routing must be what TrepakEmbeddingRoute has made"));
+    const auto routing = SharedInput<const EmbeddingRouting>(context, 0);
+    if (routing == nullptr) {
+      return;
+    }
     std::vector<float> importance;
     std::vector<int64_t> splits;
     OP_REQUIRES_OK(
-        context, ToEmbeddingError(WeighRows(*variant->routing, NumbersOf<float>(context->input(1)),
-                                            weights_, &importance, &splits)));
+        context, ToEmbeddingError(WeighRows(*routing, NumbersOf<float>(context->input(1)), weights_,
+                                            &importance, &splits)));
     Output(context, 0, importance);
     Output(context, 1, splits);
   }

@@ -103,15 +103,6 @@ class EmbeddingStoreOp : public tensorflow::OpKernel {
   int64_t number_ = 0;
 };
 
-// A routing as a tensor holds it. It stays in its process: it can't be encoded.
-struct RoutingVariant {
-  std::string TypeName() const { return "trepak::RoutingVariant"; }
-  void Encode(tensorflow::VariantTensorData* data) const { data->set_type_name(TypeName()); }
-  bool Decode(const tensorflow::VariantTensorData&) { return false; }
-
-  std::shared_ptr<const EmbeddingRouting> routing;
-};
-
 // A tensor of one type as its numbers.
 template <typename Element>
 Span<Element> NumbersOf(const tensorflow::Tensor& tensor) {

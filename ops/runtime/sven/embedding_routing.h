@@ -28,6 +28,7 @@ struct FeatureIds {
 // safety: const methods may be called from many threads at once.
 class EmbeddingRouting {
  public:
+  static constexpr const char* kName = "routing of look-ups";
   struct Feature {
     std::string name;
     size_t table = 0;
