@@ -52,7 +52,8 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
                       std::unique_ptr<UcxTransport>* transport);
   ~UcxTransport() override;
 
-  std::string address() const override { return inner_->address(); }
+  // The other transport's, with a mark where this process has UCX: peers then know whom to ask.
+  std::string address() const override;
   Status Open(const FlowTarget& target, std::chrono::milliseconds deadline) override;
   Status Send(uint32_t peer, uint8_t priority, Message message) override;
   void Stop() override;
@@ -110,6 +111,8 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
 
   // The flow that has offered a token, and got no answer yet. Requires mutex_.
   std::map<FlowId, Route>::iterator Undecided(uint64_t token);
+  // Whether some flow has offered a token. Requires mutex_.
+  bool HasOffered(uint64_t token) const;
   // How a flow is to go. Requires mutex_.
   void Settle(Route* route, Way way, const Status& status);
   // Requires mutex_.
@@ -146,6 +149,8 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   std::deque<Incoming> offers_;
   std::deque<std::pair<FlowId, Message>> to_send_;
   std::set<uint32_t> lost_;
+  std::map<uint32_t, Status> unreachable_;  // peers that UCX has no way to, and why
+  bool was_ignored_ = false;                // by a peer that was asked and could do without UCX
   bool stopping_ = false;
   bool awake_ = false;  // the thread looks for work before it waits again
 
