@@ -256,9 +256,10 @@ void UcxTransport::OnRefusal(const Status& why) {
 void UcxTransport::OnLost(const Header& header, const Status& status) {
   const auto found = sequences_.find(header.token);
   if (found != sequences_.end()) {
-    broken_.emplace_back(
-        found->second.peer(),
-        Status(status).Annotate("from rank " + std::to_string(found->second.peer())));
+    const uint32_t peer = found->second.peer();
+    broken_.emplace_back(peer,
+                         Status(status).Annotate("the connection to rank " + std::to_string(peer) +
+                                                 " over UCX was lost"));
   }
 }
 
