@@ -172,13 +172,18 @@ Status UcxTransport::Send(uint32_t peer, uint8_t priority, Message message) {
     }
     TREPAK_RETURN_IF_ERROR(route->second.status);
     if (route->second.way == Way::kUcx) {
-      bytes_ += message.payload.size();
       to_send_.emplace_back(id, std::move(message));
       Wake();
       return OkStatus();
     }
   }
   return inner_->Send(peer, priority, std::move(message));
+}
+
+bool UcxTransport::GoesBesideFlow(uint32_t peer, uint8_t priority) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto route = routes_.find(FlowId(priority, peer));
+  return route != routes_.end() && route->second.way == Way::kUcx;
 }
 
 void UcxTransport::Stop() {

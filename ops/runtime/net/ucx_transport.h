@@ -38,9 +38,9 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   struct Options {
     uint32_t rank = 0;
     // Goes over UCX in memory shared with ranks of this host, if UCX can copy large messages from
-    // one process to the other at once; without, to all ranks, and fails where it can't. Measured
-    // with two ranks on two cores, flows took 1.7 to 3.8 times as long for 1 KiB to 8 MiB. Without
-    // that copying UCX took up to 60 ms for 8 MiB, far more than flows. RDMA was not measured.
+    // one process to the other at once; without, to all ranks, and fails where it can't. What was
+    // measured is in docs/sven.md. Without that copying UCX took up to 60 ms for 8 MiB, far more
+    // than flows. RDMA was not measured.
     bool only_where_faster = true;
     // Then nothing may go over a network: UCX has no encryption.
     bool encrypt = false;
@@ -57,7 +57,7 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   Status Open(const FlowTarget& target, std::chrono::milliseconds deadline) override;
   Status Send(uint32_t peer, uint8_t priority, Message message) override;
   void Stop() override;
-  uint64_t BytesBesideFlows() const override { return bytes_; }
+  bool GoesBesideFlow(uint32_t peer, uint8_t priority) const override;
 
   // What came over UCX and was no message of a flow.
   uint64_t refused() const { return refused_; }
@@ -124,7 +124,6 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   Receiver* const receiver_;
   std::unique_ptr<Transport> inner_;
   int wake_fd_ = -1;
-  std::atomic<uint64_t> bytes_{0};
   std::atomic<uint64_t> refused_{0};
 
   // Of UCX's thread alone, after Start. Null where there is no UCX.
@@ -142,7 +141,7 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
 
   std::mutex receiving_;  // held while the receiver is called; taken before mutex_
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable settled_;
   // All guarded by mutex_.
   std::map<FlowId, Route> routes_;

@@ -104,7 +104,7 @@ TEST_F(UcxTransportTest, WhoRefusesGetsFlows) {
   opening_.join();
   EXPECT_TRUE(opened_.ok()) << opened_;
   EXPECT_TRUE(Same(theirs_.Messages(2).at(1), Push(7, 100)));
-  EXPECT_EQ(transport_->BytesBesideFlows(), 0u);
+  EXPECT_FALSE(transport_->GoesBesideFlow(1, 0));
   transport_->Stop();
 }
 
