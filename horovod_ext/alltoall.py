@@ -111,7 +111,7 @@ def statistics() -> dict[str, Any]:
 
     exchanges: alltoalls that are over.
     bytes_sent: bytes of splits that went to other ranks.
-    bytes_sent_over_ucx: bytes that went to other ranks over UCX; the others went over flows.
+    bytes_sent_over_ucx: of these, bytes that went over UCX; the others went over flows.
     held_up: times that splits had to wait for a receiver's credit.
     most_bytes_held: bytes of others' splits that were here at most, before they were taken.
     waiting_seconds: seconds from each wait to the last split, over all alltoalls.

@@ -41,7 +41,7 @@ Json Statistics(const Session& session) {
   const AlltoallPeer::Counters c = peer == nullptr ? AlltoallPeer::Counters{} : peer->counters();
   return {{"exchanges", c.exchanges},
           {"bytes_sent", c.bytes_sent},
-          {"bytes_sent_over_ucx", peer == nullptr ? 0 : peer->BytesBesideFlows()},
+          {"bytes_sent_over_ucx", c.bytes_beside},
           {"held_up", c.held_up},
           {"most_bytes_held", c.most_held},
           {"waiting_seconds", c.waiting_seconds},

@@ -59,11 +59,6 @@ class Endpoint : public Transport::Receiver {
   // By priority, bytes of payloads sent to other ranks.
   std::vector<uint64_t> BytesByPriority() const { return channels_.BytesByPriority(); }
 
-  // Of these, bytes that went beside the flows; see Transport.
-  uint64_t BytesBesideFlows() const {
-    return transport_ == nullptr ? 0 : transport_->BytesBesideFlows();
-  }
-
   // Tells all peers that this endpoint is done: they won't take its end for a failure. Subclasses
   // send first what they still have for others.
   virtual void Leave();
@@ -121,6 +116,11 @@ class Endpoint : public Transport::Receiver {
     return InvalidArgumentError(receiver + " got a message of " + NameOf(header.kind) +
                                 " from rank " + std::to_string(header.sender) +
                                 ", which it did not wait for");
+  }
+
+  // Whether what is sent on the flow to a peer goes beside it; see Transport. From any thread.
+  bool GoesBesideFlow(uint32_t peer, uint8_t priority) const {
+    return transport_ != nullptr && transport_->GoesBesideFlow(peer, priority);
   }
 
   // Sends on the flow to a peer. From any thread.

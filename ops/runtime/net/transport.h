@@ -56,8 +56,9 @@ class Transport {
   // smaller order overtake the others that still wait in the queue.
   virtual Status Send(uint32_t peer, uint8_t priority, Message message) = 0;
 
-  // Bytes of payloads that went another way than over the flows that were proved; see UcxTransport.
-  virtual uint64_t BytesBesideFlows() const { return 0; }
+  // Whether what is sent on an open flow goes another way than the one that was proved; see
+  // UcxTransport.
+  virtual bool GoesBesideFlow(uint32_t /*peer*/, uint8_t /*priority*/) const { return false; }
 
   // Ends all flows and the thread. What is queued is sent first, unless nothing moves for seconds.
   // The receiver is not called any more when this returns.

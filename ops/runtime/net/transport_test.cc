@@ -90,16 +90,14 @@ TEST_P(TransportTest, MessagesOfAllSizesArriveInOrder) {
   }
   const std::vector<Message> got = collectors_[1].Messages(sent.size());
   ASSERT_EQ(got.size(), sent.size());
-  uint64_t bytes = 0;
   for (size_t i = 0; i < sent.size(); ++i) {
     EXPECT_TRUE(Same(got[i], sent[i])) << i;
     EXPECT_EQ(got[i].header.sender, 0u);
     if (GetParam().ucx != nullptr) {  // small ones lie inside ZeroMQ's messages
       EXPECT_EQ(reinterpret_cast<uintptr_t>(got[i].payload.data()) % 64, 0u);
     }
-    bytes += sent[i].payload.size();
   }
-  EXPECT_EQ(transports_[0]->BytesBesideFlows(), GetParam().ucx == nullptr ? 0 : bytes);
+  EXPECT_EQ(transports_[0]->GoesBesideFlow(1, 0), GetParam().ucx != nullptr);
 }
 
 TEST_P(TransportTest, PayloadsAreNotCopiedAndLetGo) {

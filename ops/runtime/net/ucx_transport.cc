@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace trepak {
 namespace {
@@ -16,6 +17,14 @@ using std::chrono::milliseconds;
 
 // Where a flow may go either way, a peer that has not answered by then is left to the other one.
 constexpr milliseconds kAnswerPatience{5000};
+
+// What goes behind the address of a process that has UCX.
+constexpr std::string_view kHasUcx = "+ucx";
+
+bool HasUcx(std::string_view address) {
+  return address.size() >= kHasUcx.size() &&
+         address.substr(address.size() - kHasUcx.size()) == kHasUcx;
+}
 
 // "tcp://10.0.0.1" of "tcp://10.0.0.1:40123".
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
@@ -61,6 +70,10 @@ UcxTransport::~UcxTransport() {
   }
 }
 
+std::string UcxTransport::address() const {
+  return inner_->address() + std::string(my_address_.empty() ? "" : kHasUcx);
+}
+
 void UcxTransport::Wake() {
   if (awake_) {
     return;
@@ -73,7 +86,8 @@ void UcxTransport::Wake() {
 
 Status UcxTransport::Wants(const FlowTarget& target, bool* wants) const {
   const bool is_on_this_host = HostOf(target.address) == host_;
-  *wants = !my_address_.empty() && (is_on_this_host || !options_.only_where_faster);
+  *wants = !my_address_.empty() &&
+           (!options_.only_where_faster || (is_on_this_host && HasUcx(target.address)));
   if (options_.encrypt && !is_on_this_host && !options_.only_where_faster) {
     return FailedPreconditionError(
         "rank " + std::to_string(target.peer) + " is on another host than rank " +
@@ -87,7 +101,11 @@ Status UcxTransport::Open(const FlowTarget& target, milliseconds deadline) {
   const Clock::time_point until = Clock::now() + deadline;
   bool wants = false;
   TREPAK_RETURN_IF_ERROR(Wants(target, &wants));
-  TREPAK_RETURN_IF_ERROR(inner_->Open(target, deadline));
+  FlowTarget over_inner = target;
+  if (HasUcx(target.address)) {
+    over_inner.address.resize(target.address.size() - kHasUcx.size());
+  }
+  TREPAK_RETURN_IF_ERROR(inner_->Open(over_inner, deadline));
   const FlowId id(target.priority, target.peer);
   if (!wants) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -112,6 +130,13 @@ Status UcxTransport::Agree(const FlowTarget& target, Clock::time_point deadline)
   const auto* const token_at = &route.token;
   static_assert(sizeof(token_at) == sizeof(offer.token_at));
   std::memcpy(&offer.token_at, &token_at, sizeof(token_at));
+  const auto unreachable = unreachable_.find(target.peer);
+  // Peers that don't answer each cost some seconds, one after the other: the first one is enough.
+  if (unreachable != unreachable_.end() || was_ignored_) {
+    Settle(&route, Way::kInner,
+           unreachable == unreachable_.end() ? OkStatus() : unreachable->second);
+    return route.status;
+  }
   lock.unlock();
   Message message = ToMessage(offer);
   message.header.sender = options_.rank;
@@ -122,6 +147,7 @@ Status UcxTransport::Agree(const FlowTarget& target, Clock::time_point deadline)
   };
   if (!settled_.wait_until(lock, deadline, is_over)) {
     route.way = Way::kInner;
+    was_ignored_ = options_.only_where_faster;
     return options_.only_where_faster
                ? OkStatus()
                : DeadlineExceededError(
@@ -146,13 +172,18 @@ Status UcxTransport::Send(uint32_t peer, uint8_t priority, Message message) {
     }
     TREPAK_RETURN_IF_ERROR(route->second.status);
     if (route->second.way == Way::kUcx) {
-      bytes_ += message.payload.size();
       to_send_.emplace_back(id, std::move(message));
       Wake();
       return OkStatus();
     }
   }
   return inner_->Send(peer, priority, std::move(message));
+}
+
+bool UcxTransport::GoesBesideFlow(uint32_t peer, uint8_t priority) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto route = routes_.find(FlowId(priority, peer));
+  return route != routes_.end() && route->second.way == Way::kUcx;
 }
 
 void UcxTransport::Stop() {
@@ -185,6 +216,9 @@ void UcxTransport::OnMessage(Message message) {
     return;
   }
   std::lock_guard<std::mutex> lock(mutex_);
+  if (my_address_.empty() || stopping_) {
+    return;  // nobody is there to accept it, or not for long
+  }
   offers_.push_back(std::move(incoming));
   Wake();
 }

@@ -38,9 +38,9 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   struct Options {
     uint32_t rank = 0;
     // Goes over UCX in memory shared with ranks of this host, if UCX can copy large messages from
-    // one process to the other at once; without, to all ranks, and fails where it can't. Measured
-    // with two ranks on two cores, flows took 1.7 to 3.8 times as long for 1 KiB to 8 MiB. Without
-    // that copying UCX took up to 60 ms for 8 MiB, far more than flows. RDMA was not measured.
+    // one process to the other at once; without, to all ranks, and fails where it can't. What was
+    // measured is in docs/sven.md. Without that copying UCX took up to 60 ms for 8 MiB, far more
+    // than flows. RDMA was not measured.
     bool only_where_faster = true;
     // Then nothing may go over a network: UCX has no encryption.
     bool encrypt = false;
@@ -52,11 +52,12 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
                       std::unique_ptr<UcxTransport>* transport);
   ~UcxTransport() override;
 
-  std::string address() const override { return inner_->address(); }
+  // The other transport's, with a mark where this process has UCX: peers then know whom to ask.
+  std::string address() const override;
   Status Open(const FlowTarget& target, std::chrono::milliseconds deadline) override;
   Status Send(uint32_t peer, uint8_t priority, Message message) override;
   void Stop() override;
-  uint64_t BytesBesideFlows() const override { return bytes_; }
+  bool GoesBesideFlow(uint32_t peer, uint8_t priority) const override;
 
   // What came over UCX and was no message of a flow.
   uint64_t refused() const { return refused_; }
@@ -110,6 +111,8 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
 
   // The flow that has offered a token, and got no answer yet. Requires mutex_.
   std::map<FlowId, Route>::iterator Undecided(uint64_t token);
+  // Whether some flow has offered a token. Requires mutex_.
+  bool HasOffered(uint64_t token) const;
   // How a flow is to go. Requires mutex_.
   void Settle(Route* route, Way way, const Status& status);
   // Requires mutex_.
@@ -121,7 +124,6 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
   Receiver* const receiver_;
   std::unique_ptr<Transport> inner_;
   int wake_fd_ = -1;
-  std::atomic<uint64_t> bytes_{0};
   std::atomic<uint64_t> refused_{0};
 
   // Of UCX's thread alone, after Start. Null where there is no UCX.
@@ -139,13 +141,15 @@ class UcxTransport : public Transport, private Transport::Receiver, private UcxW
 
   std::mutex receiving_;  // held while the receiver is called; taken before mutex_
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable settled_;
   // All guarded by mutex_.
   std::map<FlowId, Route> routes_;
   std::deque<Incoming> offers_;
   std::deque<std::pair<FlowId, Message>> to_send_;
   std::set<uint32_t> lost_;
+  std::map<uint32_t, Status> unreachable_;  // peers that UCX has no way to, and why
+  bool was_ignored_ = false;                // by a peer that was asked and could do without UCX
   bool stopping_ = false;
   bool awake_ = false;  // the thread looks for work before it waits again
 

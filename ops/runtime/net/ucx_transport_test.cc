@@ -19,11 +19,13 @@ namespace {
 
 using testing::HasSubstr;
 
+constexpr const char* kTheirs = "here:2+ucx";  // of a process that has UCX
+
 // A process that has UCX, but is told of nothing: the test decides what it says.
 class Stranger : private UcxWorker::Owner {
  public:
-  Stranger() {
-    const Status status = UcxWorker::Make({true, 1}, this, &worker_);
+  explicit Stranger(bool in_memory_only = true) {
+    const Status status = UcxWorker::Make({in_memory_only, 1}, this, &worker_);
     EXPECT_TRUE(status.ok()) << status;
   }
 
@@ -56,6 +58,9 @@ class Stranger : private UcxWorker::Owner {
   std::unique_ptr<UcxWorker> worker_;
 };
 
+// Far less than what a peer gets to answer.
+constexpr milliseconds kPatience{2000};
+
 // Rank 0 has UCX, over a fake network; the other end of its flow is the test.
 class UcxTransportTest : public testing::Test {
  protected:
@@ -71,7 +76,7 @@ class UcxTransportTest : public testing::Test {
 
   // Begins to open a flow; returns what its other end is offered.
   UcxOffer BeginToOpen() {
-    opening_ = std::thread([this] { opened_ = transport_->Open({1, 0, 0, "here:2"}, kDeadline); });
+    opening_ = std::thread([this] { opened_ = transport_->Open({1, 0, 0, kTheirs}, kDeadline); });
     UcxOffer offer;
     const std::vector<Message> got = theirs_.Messages(1);
     EXPECT_EQ(got.size(), 1u);
@@ -99,7 +104,7 @@ TEST_F(UcxTransportTest, WhoRefusesGetsFlows) {
   opening_.join();
   EXPECT_TRUE(opened_.ok()) << opened_;
   EXPECT_TRUE(Same(theirs_.Messages(2).at(1), Push(7, 100)));
-  EXPECT_EQ(transport_->BytesBesideFlows(), 0u);
+  EXPECT_FALSE(transport_->GoesBesideFlow(1, 0));
   transport_->Stop();
 }
 
@@ -119,6 +124,56 @@ TEST_F(UcxTransportTest, WhoHasNoTokenIsRefused) {
   opening_.join();
   EXPECT_EQ(opened_.code(), StatusCode::kCancelled);
   EXPECT_TRUE(mine_.Messages(0).empty());
+}
+
+TEST_F(UcxTransportTest, AddressesTellWhoHasUcx) {
+  Start();
+  EXPECT_EQ(transport_->address(), "here:1+ucx");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(transport_->Open({1, 0, 0, "here:2"}, kDeadline).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience);
+  EXPECT_TRUE(transport_->Send(1, 0, Push(3, 10)).ok());
+  EXPECT_TRUE(Same(theirs_.Messages(1).at(0), Push(3, 10))) << "it was asked";
+  transport_->Stop();
+}
+
+TEST_F(UcxTransportTest, OneWhoDoesNotAnswerIsWaitedFor) {
+  Start();
+  const UcxOffer offer = BeginToOpen();
+  opening_.join();
+  EXPECT_TRUE(opened_.ok()) << opened_;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(transport_->Open({2, 0, 0, kTheirs}, kDeadline).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience);
+  Stranger peer;  // wakes up too late; what comes behind its answer shows that that has come
+  peer.Send(offer.address, ToMessage(UcxAnswer{true, peer.address()}, offer.token));
+  peer.Send(offer.address, Push(1, 10));
+  EXPECT_TRUE(peer.Until([&] { return transport_->refused() != 0; }));
+  EXPECT_EQ(transport_->refused(), 1u) << "the answer is no stranger's";
+  EXPECT_TRUE(transport_->Send(1, 0, Push(3, 10)).ok());
+  EXPECT_TRUE(Same(theirs_.Messages(2).at(1), Push(3, 10)));
+  transport_->Stop();
+}
+
+TEST_F(UcxTransportTest, WhoIsOutOfReachIsNotAsked) {
+  Start();
+  setenv("UCX_TLS", "tcp,self", 1);
+  const Stranger peer(false);
+  unsetenv("UCX_TLS");
+  UcxOffer offer;
+  offer.host = "here";
+  offer.address = peer.address();  // which shared memory does not lead to
+  Message message = ToMessage(offer);
+  message.header.sender = 1;
+  ASSERT_TRUE(other_end_->Open({0, 0, 0, "here:1"}, kDeadline).ok());
+  ASSERT_TRUE(other_end_->Send(0, 0, std::move(message)).ok());
+  std::this_thread::sleep_for(milliseconds(300));  // until it has been tried
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(transport_->Open({1, 0, 0, kTheirs}, kDeadline).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience);
+  EXPECT_TRUE(transport_->Send(1, 0, Push(3, 10)).ok());
+  EXPECT_TRUE(Same(theirs_.Messages(1).at(0), Push(3, 10))) << "it was asked";
+  transport_->Stop();
 }
 
 TEST_F(UcxTransportTest, OtherHostsGetFlowsUnlessAskedFor) {

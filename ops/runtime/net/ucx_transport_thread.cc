@@ -161,6 +161,7 @@ void UcxTransport::Accept(const Incoming& incoming) {
   if (!connected.ok()) {
     // The peer won't reach this rank either: it finds that out by itself.
     std::lock_guard<std::mutex> lock(mutex_);
+    unreachable_.emplace(incoming.peer, connected);
     for (auto& [id, route] : routes_) {
       if (id.second == incoming.peer && route.way == Way::kUndecided) {
         Settle(&route, Way::kInner, connected);
@@ -211,6 +212,12 @@ std::map<UcxTransport::FlowId, UcxTransport::Route>::iterator UcxTransport::Unde
   });
 }
 
+bool UcxTransport::HasOffered(uint64_t token) const {
+  return std::any_of(routes_.begin(), routes_.end(), [token](const auto& entry) {
+    return entry.second.token != 0 && entry.second.token == token;
+  });
+}
+
 void UcxTransport::Settle(Route* route, Way way, const Status& status) {
   route->way = way;
   if (!options_.only_where_faster) {  // else the other transport will do
@@ -223,8 +230,9 @@ bool UcxTransport::Expects(const Header& header) {
   if (header.kind != ucx::kAnswer) {
     return sequences_.count(header.token) != 0;
   }
+  // Also one that comes too late, which is nobody's fault: TakeAnswer drops it.
   std::lock_guard<std::mutex> lock(mutex_);
-  return Undecided(header.token) != routes_.end();
+  return HasOffered(header.token);
 }
 
 void UcxTransport::OnArrival(uint64_t number, Message message) {
@@ -248,9 +256,10 @@ void UcxTransport::OnRefusal(const Status& why) {
 void UcxTransport::OnLost(const Header& header, const Status& status) {
   const auto found = sequences_.find(header.token);
   if (found != sequences_.end()) {
-    broken_.emplace_back(
-        found->second.peer(),
-        Status(status).Annotate("from rank " + std::to_string(found->second.peer())));
+    const uint32_t peer = found->second.peer();
+    broken_.emplace_back(peer,
+                         Status(status).Annotate("the connection to rank " + std::to_string(peer) +
+                                                 " over UCX was lost"));
   }
 }
 

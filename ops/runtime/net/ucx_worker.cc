@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 namespace trepak {
 namespace {
@@ -117,11 +118,27 @@ Status UcxWorker::SetUp() {
 }
 
 UcxWorker::~UcxWorker() {
+  KeepWhatPeersMayUse();
   if (worker_ != nullptr) {
     ucx_.worker_destroy(worker_);  // with all connections
   }
   if (context_ != nullptr) {
     ucx_.cleanup(context_);
+  }
+}
+
+// A peer that stood still reads a payload where it lies, or writes one, when it goes on, and UCX
+// can't tell it not to. It would take whatever lies there by then for a good message, or write into
+// it. So what is under way when this rank gives up is leaked, on purpose; that is little, and rare.
+void UcxWorker::KeepWhatPeersMayUse() {
+  static std::mutex* const one_at_a_time = new std::mutex;
+  static auto* const kept = new std::vector<Payload>;
+  std::lock_guard<std::mutex> lock(*one_at_a_time);
+  for (const Leaving& leaving : leaving_) {
+    kept->push_back(leaving.message.payload);
+  }
+  for (const Coming& coming : coming_) {
+    kept->push_back(coming.message.payload);
   }
 }
 
@@ -259,7 +276,12 @@ void UcxWorker::OnFetched(void* request, ucs_status_t status, size_t, void* comi
   if (status == UCS_OK) {
     worker->owner_->OnArrival(number, std::move(message));
   } else {
-    worker->owner_->OnLost(message.header, worker->Failed("could not fetch a message", status));
+    // UCX may notice an end before the flow does, and names what it tried, e.g. an operation on
+    // a memory that is no more.
+    worker->owner_->OnLost(
+        message.header, UnavailableError("its process has ended, or can't be reached; UCX says, of "
+                                         "a message that was to be fetched, " +
+                                         std::string(worker->ucx_.status_string(status))));
   }
 }
 

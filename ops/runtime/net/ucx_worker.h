@@ -33,7 +33,7 @@ class UcxWorker {
     virtual void OnArrival(uint64_t number, Message message) = 0;
     // What came was no message, or nobody's.
     virtual void OnRefusal(const Status& why) = 0;
-    // One that was expected could not be fetched.
+    // One that was expected could not be fetched: `status` says why, without naming the sender.
     virtual void OnLost(const Header& header, const Status& status) = 0;
     // A message that Send was given with this label has left its memory, or never will.
     virtual void OnSent(uint64_t label) = 0;
@@ -49,7 +49,7 @@ class UcxWorker {
   static Status Make(const Options& options, Owner* owner, std::unique_ptr<UcxWorker>* worker);
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
-  // Ends what is under way.
+  // Ends what is under way; payloads of that are never freed.
   ~UcxWorker();
 
   // What a peer needs to connect to this one.
@@ -108,6 +108,7 @@ class UcxWorker {
 
   Status SetUp();
   Status MakeContext();
+  void KeepWhatPeersMayUse();
   Status Failed(const std::string& what, ucs_status_t status) const;
   ucs_status_t Receive(const void* header, size_t header_bytes, void* data, size_t bytes,
                        const ucp_am_recv_param_t& how);

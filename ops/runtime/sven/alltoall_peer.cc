@@ -89,6 +89,9 @@ Status AlltoallPeer::SendTo(uint32_t rank) {
   Peer& peer = peers_[rank];
   for (Message& split : peer.outbox.Admit()) {
     counters_.bytes_sent += split.payload.size();
+    if (GoesBesideFlow(rank, 0)) {
+      counters_.bytes_beside += split.payload.size();
+    }
     peer.was_told = false;
     TREPAK_RETURN_IF_ERROR(Send(rank, {}, std::move(split)));
   }

@@ -34,7 +34,8 @@ class AlltoallPeer : public Endpoint {
 
   struct Counters {
     uint64_t exchanges = 0;      // that are over
-    uint64_t bytes_sent = 0;     // to other ranks
+    uint64_t bytes_sent = 0;     // of splits, to other ranks
+    uint64_t bytes_beside = 0;   // of these, beside the flows; see Transport
     uint64_t held_up = 0;        // splits that waited for credits
     size_t most_held = 0;        // bytes of splits that waited for this rank or for other ranks'
     double waiting_seconds = 0;  // from asking to the last split, over all exchanges
