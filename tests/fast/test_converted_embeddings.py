@@ -52,6 +52,18 @@ def nested() -> Any:
     return keras.Model([user, items, weights], keras.layers.Dense(1)(added * rows))
 
 
+def numbered() -> Any:
+    """A layer that is called three times, and others with the names of its second and third."""
+    user, items = Input([], dtype="int32"), Input([3], dtype="int32")
+    weights = Input([3])
+    often = EmbedReduce(30, 4, name="embedding")
+    first = EmbedReduce(30, 4, name="embedding_2")(user)
+    rows = [often(user), often(items), often(29 - items), first]
+    rows.append(EmbedReduce(30, 4, name="embedding_1")(items))
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()([*rows, weights]))
+    return keras.Model([user, items, weights], outputs)
+
+
 def sequential() -> Any:
     flat = keras.layers.Flatten()
     return keras.Sequential([Input([3]), Embedding(30, 4, name="e"), flat, keras.layers.Dense(1)])
@@ -69,7 +81,7 @@ def tables_of(model: Any) -> dict[str, Any]:
     return {name: np.array(table) for name, table in layer.get_embedding_tables().items()}
 
 
-@pytest.mark.parametrize("make", [shared_and_weighted, nested, sequential])
+@pytest.mark.parametrize("make", [shared_and_weighted, nested, numbered, sequential])
 def test_it_returns_and_trains_what_it_did(make: Callable[[], Any]) -> None:
     keras.utils.set_random_seed(1)
     before = make()
@@ -124,6 +136,31 @@ def weighted_by_trained() -> Any:
     return keras.Model(ids, EmbedReduce(9, 4, name="e")(ids, weights))
 
 
+def towers() -> Any:
+    """Two models within the model, whose embeddings have one name."""
+    ids = Input([3], dtype="int32")
+    inner = [over(EmbedReduce(9, columns, name="emb")) for columns in (4, 5)]
+    return keras.Model(ids, keras.layers.Concatenate()([one(ids) for one in inner]))
+
+
+class Scores(keras.layers.Layer):
+    """A layer whose kernel is an embedding's."""
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def call(self, rows: Any) -> Any:
+        return keras.ops.matmul(rows, keras.ops.transpose(self.kernel))
+
+
+def tied(scores: Callable[[Any, Any], Any]) -> Any:
+    ids = Input([3], dtype="int32")
+    embedding = Embedding(9, 4, name="e")
+    rows = embedding(ids)
+    return keras.Model(ids, scores(rows, embedding.embeddings))
+
+
 class Subclassed(keras.Model):
     pass
 
@@ -149,6 +186,9 @@ class Wrapping(keras.layers.Layer):
         (lambda: over(Wrapping(name="w")), "'e' is called inside of another layer"),
         (lambda: over(Embedding(9, 4), ragged=True), "sparse or ragged"),
         (weighted_by_trained, "from layers that are trained"),
+        (towers, "'emb' is the name of several"),
+        (lambda: tied(lambda rows, kernel: Scores(kernel)(rows)), "'e' has a variable that"),
+        (lambda: tied(lambda rows, kernel: keras.ops.inner(rows, kernel)), "'e' has a variable"),
         (chained, "'again' looks up depends"),
         (lambda: Subclassed(name="own"), "neither functional nor Sequential"),
         (lambda: keras.Sequential([Embedding(9, 4)]), "begin it with a keras.Input"),

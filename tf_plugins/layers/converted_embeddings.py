@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -70,7 +71,8 @@ def distribute_embeddings(
         raise ValueError(f"the model {model.name!r} has no embeddings to distribute.")
     walk = GraphWalk(graph, wanted)
     walk.begin()
-    _check([(layer, walk.calls_of(layer)) for layer in wanted.values()])
+    tied = _tied(model, wanted.values()) | walk.tied
+    _check([(layer, walk.calls_of(layer)) for layer in wanted.values()], tied)
     configs, features = _features(walk.calls, _optimizers(wanted.values(), optimizer))
     layer = DistributedEmbedding(configs, name=name, dtype="float32", **options)
     outputs = walk.finish(_looked_up(layer, walk.calls, features))
@@ -100,14 +102,42 @@ def _class_of(model: Any) -> Any:
     return type(model) if as_functional else keras.Model
 
 
-def _check(pairs: Sequence[tuple[Any, Sequence[EmbeddingCall]]]) -> None:
-    """Checks that embeddings can be tables, and names all that can't."""
+def _tied(model: Any, embeddings: Collection[Any]) -> set[int]:
+    """Returns the ids of embeddings whose variable another layer has too."""
+    owners = {id(one): id(layer) for layer in embeddings for one in layer.variables}
+    found = set()
+    for layer in model._flatten_layers():
+        if id(layer) in owners.values():
+            continue
+        # A functional model has what its layers have, and they are looked at by themselves.
+        own = layer._trainable_variables + layer._non_trainable_variables
+        variables = own if functional_graph(layer) is not None else layer.variables
+        found |= {owners[id(one)] for one in variables if id(one) in owners}
+    return found
+
+
+def _check(pairs: Sequence[tuple[Any, Sequence[EmbeddingCall]]], tied: Collection[int]) -> None:
+    """Checks that embeddings can be tables, and names all that can't.
+
+    Args:
+        pairs: each embedding with its calls.
+        tied: the ids of those whose variable is used elsewhere.
+    """
+    names = [layer.name for layer, _ in pairs]
     weighted = any(call.weights is not None for _, calls in pairs for call in calls)
     reasons = [
         f"{layer.name!r} {reason}"
         for layer, calls in pairs
         for reason in [*_reasons(layer, calls), *_reasons_of_calls(calls, weighted)]
     ]
+    reasons += [
+        f"{layer.name!r} has a variable that another layer or operation has too"
+        for layer, calls in pairs
+        if calls and id(layer) in tied
+    ]
+    # Tables are told apart by their names, which Keras lets layers of inner models share.
+    alike = sorted({name for name in names if names.count(name) > 1})
+    reasons += [f"{name!r} is the name of several, which need names of their own" for name in alike]
     if reasons:
         raise ValueError(
             f"these embeddings can't be tables over ranks: {'; '.join(reasons)}. To leave them "
@@ -183,6 +213,7 @@ def _features(
     tables: dict[int, Any] = {}
     configs: dict[str, Any] = {}
     features: list[str] = []
+    taken = {layer.name for layer, _, _ in calls}  # of the first feature of each
     for layer, ids, _ in calls:
         if id(layer) not in tables:
             tables[id(layer)] = keras_rs.layers.TableConfig(
@@ -193,14 +224,22 @@ def _features(
                 optimizer=optimizers[layer.name],
                 combiner=getattr(layer, "combiner", "sum"),
             )
-        number = sum(one is layer for one, _, _ in calls[: len(features)])
-        features.append(f"{layer.name}_{number}" if number else layer.name)
+        again = any(one is layer for one, _, _ in calls[: len(features)])
+        features.append(_unused(layer.name, taken) if again else layer.name)
         shape = (*ids.shape, 1) if _keeps_all(layer, ids) else tuple(ids.shape)
         samples = shape[:-1] if len(shape) > 1 else shape
         configs[features[-1]] = keras_rs.layers.FeatureConfig(
             features[-1], tables[id(layer)], shape, (*samples, layer.output_dim)
         )
     return configs, features
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """Returns the name with the first number that makes it a new one, and takes it."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    found = next(one for one in numbered if one not in taken)
+    taken.add(found)
+    return found
 
 
 def _keeps_all(layer: Any, ids: Any) -> bool:
