@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import trepak.keras as hvd
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.layers import converted_embeddings, initial_rows
 from trepak.tf_plugins.layers.converted_embeddings import distribute_embeddings
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
 
@@ -198,6 +200,43 @@ class Wrapping(keras.layers.Layer):
 def test_what_cannot_be_a_table_is_named(make: Callable[[], Any], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         distribute_embeddings(make(), SGD)
+
+
+def test_nothing_is_drawn_but_default_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def blocks(_: Any, name: str, rows: int, columns: int) -> Iterator[Any]:
+        drawn.append(name)
+        yield 0, np.ones([rows, columns], "float32")
+
+    monkeypatch.setattr(initial_rows, "blocks", blocks)
+    after = distribute_embeddings(sequential(), SGD)
+    assert not drawn
+    config = next(iter(after.layers[1]._configs.values()))
+    assert isinstance(config.table.initializer, keras.initializers.RandomUniform)
+    distribute_embeddings(sequential(), SGD, min_count=2)
+    assert drawn == ["e", "e: default row"]
+
+
+def test_all_ranks_hear_that_rank_0_can_not_move_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(DistributedEmbedding, "set_embedding_tables", fails)
+    told = []
+
+    def gather(fact: Any, tag: str) -> list[Any]:
+        told.append(fact)
+        return [fact] if basics.rank() == 0 else ["no room", fact]
+
+    monkeypatch.setattr(converted_embeddings.exchange, "gather", gather)
+    layer = DistributedEmbedding
+    with pytest.raises(OSError, match="no room"):
+        converted_embeddings._move_values([], layer)
+    monkeypatch.setattr(basics, "rank", lambda: 1)
+    with pytest.raises(RuntimeError, match="rank 0 can't give .* values: no room"):
+        converted_embeddings._move_values([], layer)
+    assert told == ["no room", None]
 
 
 def test_names_that_there_are_not_are_refused() -> None:

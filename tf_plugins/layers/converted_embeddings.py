@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -60,6 +61,7 @@ def distribute_embeddings(
         ValueError: the model is a subclassed one, not built, or has no such embedding; one of them
             can't be a table, and is not in `leave`; ids depend on what another one returns; or the
             optimizer is one that rows can't have.
+        RuntimeError: rank 0 could not give the tables their values; there it is what happened.
     """
     graph = _graph_of(model)
     found = embeddings_of(model)
@@ -75,7 +77,8 @@ def distribute_embeddings(
     _check([(layer, walk.calls_of(layer)) for layer in wanted.values()], tied)
     configs, features = _features(walk.calls, _optimizers(wanted.values(), optimizer))
     layer = DistributedEmbedding(configs, name=name, dtype="float32", **options)
-    outputs = walk.finish(_looked_up(layer, walk.calls, features))
+    with _begun_with_zeros(layer):
+        outputs = walk.finish(_looked_up(layer, walk.calls, features))
     made = _class_of(model)(inputs=graph._inputs_struct, outputs=outputs, name=model.name)
     _move_values(wanted.values(), layer)
     return made
@@ -272,11 +275,40 @@ def _as(dtype: str, rows: Any) -> Any:
     return rows if dtype == "float32" else keras.ops.cast(rows, dtype)
 
 
+@contextlib.contextmanager
+def _begun_with_zeros(layer: Any) -> Iterator[None]:
+    """Draws no rows for tables that are built inside, since rank 0's values take their place.
+
+    A table with a `min_count` needs its initializer, which draws the default row.
+    """
+    drawn = [
+        (table, table.initializer)
+        for table in layer._table_configs
+        if not layer.storage.of_table(table.name)["min_count"]
+    ]
+    try:
+        for table, _ in drawn:
+            table.initializer = "zeros"
+        yield
+    finally:
+        for table, initializer in drawn:  # a layer that is made from the configuration draws
+            table.initializer = initializer
+
+
 def _move_values(layers: Collection[Any], to: Any) -> None:
     """Gives the tables rank 0's values, and takes them from the embeddings; a collective call."""
+    failure = None
     if basics.rank() == 0:
-        to.set_embedding_tables({layer.name: layer.embeddings for layer in layers})
-    exchange.gather(None, "that embedding tables have the model's values")
+        try:
+            to.set_embedding_tables({layer.name: layer.embeddings for layer in layers})
+        except Exception as error:
+            failure = error
+    told = None if failure is None else str(failure)
+    told = exchange.gather(told, "that embedding tables have the model's values")[0]
+    if failure is not None:
+        raise failure
+    if told is not None:
+        raise RuntimeError(f"rank 0 can't give the tables the model's values: {told}")
     for layer in layers:
         layer._untrack_variable(layer._embeddings)
         layer._embeddings = None
