@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,3 +105,36 @@ def test_a_reader_that_has_not_begun_in_time_is_ended() -> None:
     with pytest.raises(RuntimeError, match=r"not begun within 0.1 s: raise TREPAK_DEADLINE_SECO"):
         reader_processes.start([b"not read"], "127.0.0.1", 0.1)
     assert not reader_processes._running
+
+
+@pytest.mark.parametrize(
+    ("does", "what"),
+    [
+        ("exec sleep 60", r"not begun within 0.5 s"),  # as one whose imports hang
+        ("exit 3", r"ended before it began, with the exit status 3"),
+    ],
+)
+def test_a_reader_that_does_not_take_what_it_is_told_is_named(
+    does: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match=what):  # of more than a pipe holds
+        reader_processes.start([bytes(1 << 20)] * 2, "127.0.0.1", 0.5)
+    assert time.monotonic() - begun < 10
+    assert not reader_processes._running
+
+
+def test_a_reader_ends_without_its_parent_though_its_input_is_open() -> None:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "trepak.tf_plugins.data.reader", str(writing), "-1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[writing]) as process:
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    os.close(reading)
+    os.close(writing)
