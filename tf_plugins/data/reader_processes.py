@@ -38,8 +38,8 @@ def start(pickled: Sequence[bytes], address: str, seconds: float) -> list[dict[s
     _end_with_job()
     deadline = time.monotonic() + seconds
     started = [_start() for _ in pickled]
-    for (process, _), one in zip(started, pickled, strict=True):
-        _tell(process, pickle.dumps((sys.path, address, one)), deadline)
+    for (process, _), reading in zip(started, pickled, strict=True):
+        _tell(process, pickle.dumps((sys.path, address, reading)), deadline)
     answers = []
     for process, descriptor in started:
         answers.append(_answer(process, descriptor, deadline, seconds))
