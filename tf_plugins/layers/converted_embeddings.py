@@ -59,8 +59,9 @@ def distribute_embeddings(
 
     Raises:
         ValueError: the model is a subclassed one, not built, or has no such embedding; one of them
-            can't be a table, and is not in `leave`; ids depend on what another one returns; or the
-            optimizer is one that rows can't have.
+            can't be a table, and is not in `leave`; ids depend on what another one returns; layers
+            of models within the model have equal names; or the optimizer is one that rows can't
+            have.
         RuntimeError: rank 0 could not give the tables their values; there it is what happened.
     """
     graph = _graph_of(model)
