@@ -178,6 +178,14 @@ def test_a_stream_reports_its_first_failure_ever_after(reader: Any) -> None:
     stream.close()
 
 
+def test_a_reader_that_has_gone_leaves_what_it_has_said(reader: Any) -> None:
+    stream = ReaderStream([reader[0]], 1, 2, 60.0)
+    stream._lines[0].shutdown(socket.SHUT_RDWR)
+    with pytest.raises(RuntimeError, match=r"pid 7 .* has ended.* Before that, .* no more"):
+        stream.take()
+    stream.close()
+
+
 def test_a_stream_that_gets_nothing_says_what_may_be_the_cause(
     reader: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

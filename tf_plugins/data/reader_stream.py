@@ -71,8 +71,13 @@ class ReaderStream:
                 self._check(deadline)
                 continue
             if isinstance(found, Exception):
-                self._check(deadline)  # says more, if the reader has gone
-                raise RuntimeError(f"rank {self._rank}: the input's readers: {found}") from found
+                said = f"the input's readers: {found}"
+                try:
+                    self._check(deadline)
+                except RuntimeError as gone:
+                    # Either may be the cause: readers end with rank 0, which bad data may end.
+                    raise RuntimeError(f"{gone} Before that, {said}") from found
+                raise RuntimeError(f"rank {self._rank}: {said}") from found
             components: list[Any] = found
             return components
 
