@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import trepak.keras as hvd
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.layers import converted_embeddings, initial_rows
 from trepak.tf_plugins.layers.converted_embeddings import distribute_embeddings
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
 
@@ -52,6 +54,18 @@ def nested() -> Any:
     return keras.Model([user, items, weights], keras.layers.Dense(1)(added * rows))
 
 
+def numbered() -> Any:
+    """A layer that is called three times, and others with the names of its second and third."""
+    user, items = Input([], dtype="int32"), Input([3], dtype="int32")
+    weights = Input([3])
+    often = EmbedReduce(30, 4, name="embedding")
+    first = EmbedReduce(30, 4, name="embedding_2")(user)
+    rows = [often(user), often(items), often(29 - items), first]
+    rows.append(EmbedReduce(30, 4, name="embedding_1")(items))
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()([*rows, weights]))
+    return keras.Model([user, items, weights], outputs)
+
+
 def sequential() -> Any:
     flat = keras.layers.Flatten()
     return keras.Sequential([Input([3]), Embedding(30, 4, name="e"), flat, keras.layers.Dense(1)])
@@ -69,7 +83,7 @@ def tables_of(model: Any) -> dict[str, Any]:
     return {name: np.array(table) for name, table in layer.get_embedding_tables().items()}
 
 
-@pytest.mark.parametrize("make", [shared_and_weighted, nested, sequential])
+@pytest.mark.parametrize("make", [shared_and_weighted, nested, numbered, sequential])
 def test_it_returns_and_trains_what_it_did(make: Callable[[], Any]) -> None:
     keras.utils.set_random_seed(1)
     before = make()
@@ -124,6 +138,31 @@ def weighted_by_trained() -> Any:
     return keras.Model(ids, EmbedReduce(9, 4, name="e")(ids, weights))
 
 
+def towers() -> Any:
+    """Two models within the model, whose embeddings have one name."""
+    ids = Input([3], dtype="int32")
+    inner = [over(EmbedReduce(9, columns, name="emb")) for columns in (4, 5)]
+    return keras.Model(ids, keras.layers.Concatenate()([one(ids) for one in inner]))
+
+
+class Scores(keras.layers.Layer):
+    """A layer whose kernel is an embedding's."""
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def call(self, rows: Any) -> Any:
+        return keras.ops.matmul(rows, keras.ops.transpose(self.kernel))
+
+
+def tied(scores: Callable[[Any, Any], Any]) -> Any:
+    ids = Input([3], dtype="int32")
+    embedding = Embedding(9, 4, name="e")
+    rows = embedding(ids)
+    return keras.Model(ids, scores(rows, embedding.embeddings))
+
+
 class Subclassed(keras.Model):
     pass
 
@@ -149,6 +188,9 @@ class Wrapping(keras.layers.Layer):
         (lambda: over(Wrapping(name="w")), "'e' is called inside of another layer"),
         (lambda: over(Embedding(9, 4), ragged=True), "sparse or ragged"),
         (weighted_by_trained, "from layers that are trained"),
+        (towers, "'emb' is the name of several"),
+        (lambda: tied(lambda rows, kernel: Scores(kernel)(rows)), "'e' has a variable that"),
+        (lambda: tied(lambda rows, kernel: keras.ops.inner(rows, kernel)), "'e' has a variable"),
         (chained, "'again' looks up depends"),
         (lambda: Subclassed(name="own"), "neither functional nor Sequential"),
         (lambda: keras.Sequential([Embedding(9, 4)]), "begin it with a keras.Input"),
@@ -158,6 +200,43 @@ class Wrapping(keras.layers.Layer):
 def test_what_cannot_be_a_table_is_named(make: Callable[[], Any], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         distribute_embeddings(make(), SGD)
+
+
+def test_nothing_is_drawn_but_default_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def blocks(_: Any, name: str, rows: int, columns: int) -> Iterator[Any]:
+        drawn.append(name)
+        yield 0, np.ones([rows, columns], "float32")
+
+    monkeypatch.setattr(initial_rows, "blocks", blocks)
+    after = distribute_embeddings(sequential(), SGD)
+    assert not drawn
+    config = next(iter(after.layers[1]._configs.values()))
+    assert isinstance(config.table.initializer, keras.initializers.RandomUniform)
+    distribute_embeddings(sequential(), SGD, min_count=2)
+    assert drawn == ["e", "e: default row"]
+
+
+def test_all_ranks_hear_that_rank_0_can_not_move_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(DistributedEmbedding, "set_embedding_tables", fails)
+    told = []
+
+    def gather(fact: Any, tag: str) -> list[Any]:
+        told.append(fact)
+        return [fact] if basics.rank() == 0 else ["no room", fact]
+
+    monkeypatch.setattr(converted_embeddings.exchange, "gather", gather)
+    layer = DistributedEmbedding
+    with pytest.raises(OSError, match="no room"):
+        converted_embeddings._move_values([], layer)
+    monkeypatch.setattr(basics, "rank", lambda: 1)
+    with pytest.raises(RuntimeError, match="rank 0 can't give .* values: no room"):
+        converted_embeddings._move_values([], layer)
+    assert told == ["no room", None]
 
 
 def test_names_that_there_are_not_are_refused() -> None:

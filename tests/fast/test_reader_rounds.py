@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import keras
+import keras_rs
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from trepak.tf_plugins.data import reader_processes
+import trepak.keras as hvd
+from trepak.tf_plugins.data import reader_processes, reader_stream
 from trepak.tf_plugins.data.ids_graph import IdsGraph
 from trepak.tf_plugins.data.reader_rounds import Reading, RoutedLayer, rounds
+from trepak.tf_plugins.data.reader_stream import ReaderStream
 from trepak.tf_plugins.data.specs_as_text import from_text, to_text
+from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
+from trepak.tf_plugins.model.look_ups import ids_graph
 
 RANKS, ROWS, STEPS = 3, 20, 4
 
@@ -100,3 +114,125 @@ def test_a_reader_that_has_not_begun_in_time_is_ended() -> None:
     with pytest.raises(RuntimeError, match=r"not begun within 0.1 s: raise TREPAK_DEADLINE_SECO"):
         reader_processes.start([b"not read"], "127.0.0.1", 0.1)
     assert not reader_processes._running
+
+
+@pytest.mark.parametrize(
+    ("does", "what"),
+    [
+        ("exec sleep 60", r"not begun within 0.5 s"),  # as one whose imports hang
+        ("exit 3", r"ended before it began, with the exit status 3"),
+    ],
+)
+def test_a_reader_that_does_not_take_what_it_is_told_is_named(
+    does: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match=what):  # of more than a pipe holds
+        reader_processes.start([bytes(1 << 20)] * 2, "127.0.0.1", 0.5)
+    assert time.monotonic() - begun < 10
+    assert not reader_processes._running
+
+
+def test_a_reader_ends_without_its_parent_though_its_input_is_open() -> None:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "trepak.tf_plugins.data.reader", str(writing), "-1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[writing]) as process:
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    os.close(reading)
+    os.close(writing)
+
+
+def _next_of(iterator: Any, _: Any) -> Any:
+    for element in iterator:
+        return element
+    raise ValueError("no more")
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """A reader that answers, without a service; and the elements that it has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        elements: list[Any] = []
+        monkeypatch.setattr(reader_stream, "_dataset", lambda *_: elements)
+        monkeypatch.setattr(reader_stream, "_next", _next_of)
+        about = {"address": "127.0.0.1", "port": listener.getsockname()[1]}
+        yield about | {"pid": 7, "host": "here"}, elements
+
+
+def test_a_stream_reports_its_first_failure_ever_after(reader: Any) -> None:
+    about, elements = reader
+    elements.append([False, "batch"])  # the next one is no more there
+    stream = ReaderStream([about], 1, 2, 60.0)
+    assert stream.take() == [False, "batch"]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="rank 1: the input's readers: no more"):
+            stream.take()
+        stream._lines[0].shutdown(socket.SHUT_RDWR)  # as if the reader had gone since
+    stream.close()
+
+
+def test_a_reader_that_has_gone_leaves_what_it_has_said(reader: Any) -> None:
+    stream = ReaderStream([reader[0]], 1, 2, 60.0)
+    stream._lines[0].shutdown(socket.SHUT_RDWR)
+    with pytest.raises(RuntimeError, match=r"pid 7 .* has ended.* Before that, .* no more"):
+        stream.take()
+    stream.close()
+
+
+def test_a_stream_that_gets_nothing_says_what_may_be_the_cause(
+    reader: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(reader_stream, "_next", lambda *_: never.wait())
+    stream = ReaderStream([reader[0]], 0, 2, 0.1)
+    what = r"rank 0: reader 0 .*pid 7 on here.* nothing for 0.1 s.* another rank, which has taken"
+    with pytest.raises(RuntimeError, match=what):
+        stream.take()
+    never.set()
+    stream.close()
+
+
+def looks_up(ids_of: Callable[[Any], Any]) -> Any:
+    """A model that looks up what a function makes of its input."""
+    table = keras_rs.layers.TableConfig("t", ROWS, 2, optimizer="sgd")
+    feature = keras_rs.layers.FeatureConfig("f", table, (None,), (None, 2))
+    ids = keras.Input([], dtype="int64")
+    made = keras.layers.Lambda(ids_of, output_shape=())(ids)
+    return keras.Model(ids, DistributedEmbedding({"f": feature})({"f": made})["f"])
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+@tf.function
+def shifted(ids: Any) -> Any:
+    return ids + tf.random.uniform([], 0, 2, tf.int64)
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_ids_must_be_the_same_in_readers_and_ranks() -> None:
+    spec = tf.TensorSpec([None], tf.int64)
+
+    def checked(ids: Any) -> Any:
+        tf.debugging.assert_less(ids, tf.constant(ROWS, tf.int64))
+        return tf.cond(tf.size(ids) > 1, lambda: ids, lambda: ids + 0)
+
+    assert ids_graph(looks_up(checked), (spec, spec)).features == ((1,),)
+    for name, one in (
+        ("RandomShuffle", tf.random.shuffle),
+        ("RandomUniformInt", shifted),
+        ("Timestamp", lambda ids: ids + tf.cast(tf.timestamp(), tf.int64)),
+    ):
+        with pytest.raises(ValueError, match=f"not be the same .* because of {name}"):
+            ids_graph(looks_up(one), (spec, spec))

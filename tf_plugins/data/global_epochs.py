@@ -71,9 +71,9 @@ def global_epochs(dataset: tf.data.Dataset, samples: int) -> tf.data.Dataset:
 
 
 def of_any_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a dataset of which `fit` expects no number of steps: neither the last epoch's.
+    """Returns a dataset of which `fit` expects no number of steps, even after an epoch.
 
-    It is the given one, which can't tell its number itself.
+    The dataset is the given one, which can't tell its number itself.
     """
     setattr(dataset, _MARK, True)
     _let_epochs_differ()

@@ -38,8 +38,13 @@ def read_ahead(
 
     A collective call: make it on all ranks after `trepak.pipeline(model, stages=1)` (or 4), and use
     what it returns for one `fit` at a time. Where an epoch was left early the next one goes on.
+    But a `fit` that is left early drops the two batches that are under way in the pipeline.
 
     Not more than a few steps' batches wait anywhere: readers make no more before ranks take them.
+
+    tf.data's service takes graphs from any client and runs them. So whoever reaches a reader's
+    ports can run any TensorFlow graph as this user, and read and write files with it. The ports are
+    on all addresses of rank 0's machine: keep them behind a firewall (docs/security.md).
 
     Args:
         model: has an attached pipeline, and is built.
@@ -54,7 +59,8 @@ def read_ahead(
 
     Raises:
         ValueError: there is no pipeline, the model is not built, `readers` is not positive, the job
-            is elastic or TREPAK_ENCRYPT=1; or, on rank 0, ids depend on the model's weights.
+            is elastic or TREPAK_ENCRYPT=1; or, on rank 0, ids depend on the model's weights or
+            on random numbers that it draws.
         RuntimeError: a reader could not begin, or rank 0 has failed. In `fit`, TensorFlow makes an
             UnknownError of what a reader's end, failure or silence is: it names rank and reader.
     """

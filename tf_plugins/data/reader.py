@@ -1,9 +1,10 @@
 """A reader of the training's input: a process that rank 0 has started.
 
-    python -m trepak.tf_plugins.data.reader DESCRIPTOR
+    python -m trepak.tf_plugins.data.reader DESCRIPTOR PARENT
 
 It gets what to read as a pickle from its parent, through its standard input, and writes to the
 descriptor where its tf.data service is. When its input ends, its parent has: it ends, too.
+The parent's children may hold that input open, so it also looks whether PARENT is still its parent.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import traceback
 from typing import Any
 
 _QUEUE = 1024  # ranks that connect before they are taken
+_LOOK_SECONDS = 0.5  # between looks at whether the parent lives
 _PATIENCE_SECONDS = 2.0  # for ranks that have not let go when the parent has
 _connections: list[socket.socket] = []
 
 
 def main() -> None:
     """Serves rounds until the parent ends."""
-    descriptor = int(sys.argv[1])
+    descriptor, parent = map(int, sys.argv[1:])
+    threading.Thread(target=_end_without, args=(parent,), daemon=True).start()
     path, address, pickled = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.path[:] = path
@@ -40,8 +43,18 @@ def main() -> None:
     threading.Event().wait()
 
 
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    _end()
+
+
 def _end_with_parent() -> None:
     sys.stdin.buffer.read()
+    _end()
+
+
+def _end() -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while any(map(_is_open, _connections)) and time.monotonic() < deadline:
         time.sleep(0.02)

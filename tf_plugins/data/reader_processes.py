@@ -36,8 +36,10 @@ def start(pickled: Sequence[bytes], address: str, seconds: float) -> list[dict[s
         RuntimeError: one could not begin; all have been ended.
     """
     _end_with_job()
-    started = [_start(one, address) for one in pickled]
     deadline = time.monotonic() + seconds
+    started = [_start() for _ in pickled]
+    for (process, _), reading in zip(started, pickled, strict=True):
+        _tell(process, pickle.dumps((sys.path, address, reading)), deadline)
     answers = []
     for process, descriptor in started:
         answers.append(_answer(process, descriptor, deadline, seconds))
@@ -70,26 +72,36 @@ def _end_with_job() -> None:
     atexit.register(end)
 
 
-def _start(pickled: bytes, address: str) -> tuple[subprocess.Popen[bytes], int]:
+def _start() -> tuple[subprocess.Popen[bytes], int]:
     reading, writing = os.pipe()
     # A reader needs no accelerator, and would take its memory from the rank.
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     process = subprocess.Popen(
-        [sys.executable, "-m", "trepak.tf_plugins.data.reader", str(writing)],
+        [sys.executable, "-m", "trepak.tf_plugins.data.reader", str(writing), str(os.getpid())],
         stdin=subprocess.PIPE,
+        bufsize=0,  # what a buffer holds would be written when it is closed, to whoever has ended
         pass_fds=[writing],
         env=environment,
     )
     os.close(writing)
     _running.append(process)
-    assert process.stdin is not None
-    try:
-        pickle.dump((sys.path, address, pickled), process.stdin)
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it has ended, which the answer says
     return process, reading
+
+
+def _tell(process: subprocess.Popen[bytes], message: bytes, deadline: float) -> None:
+    """Writes a message until the deadline: a reader that does not take it gives no answer."""
+    assert process.stdin is not None
+    descriptor, rest = process.stdin.fileno(), memoryview(message)
+    os.set_blocking(descriptor, False)
+    while rest:
+        left = max(0.0, deadline - time.monotonic())
+        if not select.select([], [descriptor], [], left)[1]:
+            return
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BrokenPipeError:
+            return  # it has ended, which the answer says
 
 
 def _answer(

@@ -40,6 +40,7 @@ class ReaderStream:
         self._lines = [_connected(one, seconds) for one in readers]
         self._elements: queue.Queue[Any] = queue.Queue(_HELD)
         self._ended = threading.Event()
+        self._failure: RuntimeError | None = None  # that all later calls raise
         self._awaited = 0  # the reader that the thread waits for
         self._cancel = cancellation.CancellationManager()
         self._thread = threading.Thread(target=self._fill, args=(ranks,), daemon=True)
@@ -49,8 +50,18 @@ class ReaderStream:
         """Returns the next element's components; the first one says whether the epoch has ended.
 
         Raises:
-            RuntimeError: a reader has ended, failed, or sent nothing for too long; names it.
+            RuntimeError: a reader has ended, failed, or sent nothing for too long; names it. All
+                later calls raise it, too.
         """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._taken()
+        except RuntimeError as error:
+            self._failure = error
+            raise
+
+    def _taken(self) -> list[Any]:
         deadline = time.monotonic() + self._seconds
         while True:
             found = None
@@ -60,8 +71,13 @@ class ReaderStream:
                 self._check(deadline)
                 continue
             if isinstance(found, Exception):
-                self._check(deadline)  # says more, if the reader has gone
-                raise RuntimeError(f"rank {self._rank}: the input's readers: {found}") from found
+                said = f"the input's readers: {found}"
+                try:
+                    self._check(deadline)
+                except RuntimeError as gone:
+                    # Either may be the cause: readers end with rank 0, which bad data may end.
+                    raise RuntimeError(f"{gone} Before that, {said}") from found
+                raise RuntimeError(f"rank {self._rank}: {said}") from found
             components: list[Any] = found
             return components
 
@@ -83,8 +99,9 @@ class ReaderStream:
         if time.monotonic() > deadline:
             raise RuntimeError(
                 f"rank {self._rank}: {self._about(self._awaited)} has sent nothing for "
-                f"{self._seconds:g} s. Raise TREPAK_DEADLINE_SECONDS where reading takes longer, "
-                "or use more readers."
+                f"{self._seconds:g} s. It may wait for another rank, which has taken no batch: all "
+                "ranks must take equally many. Where reading takes longer, raise "
+                "TREPAK_DEADLINE_SECONDS or use more readers."
             )
 
     def _about(self, number: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,8 +59,10 @@ def distribute_embeddings(
 
     Raises:
         ValueError: the model is a subclassed one, not built, or has no such embedding; one of them
-            can't be a table, and is not in `leave`; ids depend on what another one returns; or the
-            optimizer is one that rows can't have.
+            can't be a table, and is not in `leave`; ids depend on what another one returns; layers
+            of models within the model have equal names; or the optimizer is one that rows can't
+            have.
+        RuntimeError: rank 0 could not give the tables their values; there it is what happened.
     """
     graph = _graph_of(model)
     found = embeddings_of(model)
@@ -70,10 +74,12 @@ def distribute_embeddings(
         raise ValueError(f"the model {model.name!r} has no embeddings to distribute.")
     walk = GraphWalk(graph, wanted)
     walk.begin()
-    _check([(layer, walk.calls_of(layer)) for layer in wanted.values()])
+    tied = _tied(model, wanted.values()) | walk.tied
+    _check([(layer, walk.calls_of(layer)) for layer in wanted.values()], tied)
     configs, features = _features(walk.calls, _optimizers(wanted.values(), optimizer))
     layer = DistributedEmbedding(configs, name=name, dtype="float32", **options)
-    outputs = walk.finish(_looked_up(layer, walk.calls, features))
+    with _begun_with_zeros(layer):
+        outputs = walk.finish(_looked_up(layer, walk.calls, features))
     made = _class_of(model)(inputs=graph._inputs_struct, outputs=outputs, name=model.name)
     _move_values(wanted.values(), layer)
     return made
@@ -100,14 +106,42 @@ def _class_of(model: Any) -> Any:
     return type(model) if as_functional else keras.Model
 
 
-def _check(pairs: Sequence[tuple[Any, Sequence[EmbeddingCall]]]) -> None:
-    """Checks that embeddings can be tables, and names all that can't."""
+def _tied(model: Any, embeddings: Collection[Any]) -> set[int]:
+    """Returns the ids of embeddings whose variable another layer has too."""
+    owners = {id(one): id(layer) for layer in embeddings for one in layer.variables}
+    found = set()
+    for layer in model._flatten_layers():
+        if id(layer) in owners.values():
+            continue
+        # A functional model has what its layers have, and they are looked at by themselves.
+        own = layer._trainable_variables + layer._non_trainable_variables
+        variables = own if functional_graph(layer) is not None else layer.variables
+        found |= {owners[id(one)] for one in variables if id(one) in owners}
+    return found
+
+
+def _check(pairs: Sequence[tuple[Any, Sequence[EmbeddingCall]]], tied: Collection[int]) -> None:
+    """Checks that embeddings can be tables, and names all that can't.
+
+    Args:
+        pairs: each embedding with its calls.
+        tied: the ids of those whose variable is used elsewhere.
+    """
+    names = [layer.name for layer, _ in pairs]
     weighted = any(call.weights is not None for _, calls in pairs for call in calls)
     reasons = [
         f"{layer.name!r} {reason}"
         for layer, calls in pairs
         for reason in [*_reasons(layer, calls), *_reasons_of_calls(calls, weighted)]
     ]
+    reasons += [
+        f"{layer.name!r} has a variable that another layer or operation has too"
+        for layer, calls in pairs
+        if calls and id(layer) in tied
+    ]
+    # Tables are told apart by their names, which Keras lets layers of inner models share.
+    alike = sorted({name for name in names if names.count(name) > 1})
+    reasons += [f"{name!r} is the name of several, which need names of their own" for name in alike]
     if reasons:
         raise ValueError(
             f"these embeddings can't be tables over ranks: {'; '.join(reasons)}. To leave them "
@@ -183,6 +217,7 @@ def _features(
     tables: dict[int, Any] = {}
     configs: dict[str, Any] = {}
     features: list[str] = []
+    taken = {layer.name for layer, _, _ in calls}  # of the first feature of each
     for layer, ids, _ in calls:
         if id(layer) not in tables:
             tables[id(layer)] = keras_rs.layers.TableConfig(
@@ -193,14 +228,22 @@ def _features(
                 optimizer=optimizers[layer.name],
                 combiner=getattr(layer, "combiner", "sum"),
             )
-        number = sum(one is layer for one, _, _ in calls[: len(features)])
-        features.append(f"{layer.name}_{number}" if number else layer.name)
+        again = any(one is layer for one, _, _ in calls[: len(features)])
+        features.append(_unused(layer.name, taken) if again else layer.name)
         shape = (*ids.shape, 1) if _keeps_all(layer, ids) else tuple(ids.shape)
         samples = shape[:-1] if len(shape) > 1 else shape
         configs[features[-1]] = keras_rs.layers.FeatureConfig(
             features[-1], tables[id(layer)], shape, (*samples, layer.output_dim)
         )
     return configs, features
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """Returns the name with the first number that makes it a new one, and takes it."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    found = next(one for one in numbered if one not in taken)
+    taken.add(found)
+    return found
 
 
 def _keeps_all(layer: Any, ids: Any) -> bool:
@@ -233,11 +276,40 @@ def _as(dtype: str, rows: Any) -> Any:
     return rows if dtype == "float32" else keras.ops.cast(rows, dtype)
 
 
+@contextlib.contextmanager
+def _begun_with_zeros(layer: Any) -> Iterator[None]:
+    """Draws no rows for tables that are built inside, since rank 0's values take their place.
+
+    A table with a `min_count` needs its initializer, which draws the default row.
+    """
+    drawn = [
+        (table, table.initializer)
+        for table in layer._table_configs
+        if not layer.storage.of_table(table.name)["min_count"]
+    ]
+    try:
+        for table, _ in drawn:
+            table.initializer = "zeros"
+        yield
+    finally:
+        for table, initializer in drawn:  # a layer that is made from the configuration draws
+            table.initializer = initializer
+
+
 def _move_values(layers: Collection[Any], to: Any) -> None:
     """Gives the tables rank 0's values, and takes them from the embeddings; a collective call."""
+    failure = None
     if basics.rank() == 0:
-        to.set_embedding_tables({layer.name: layer.embeddings for layer in layers})
-    exchange.gather(None, "that embedding tables have the model's values")
+        try:
+            to.set_embedding_tables({layer.name: layer.embeddings for layer in layers})
+        except Exception as error:
+            failure = error
+    told = None if failure is None else str(failure)
+    told = exchange.gather(told, "that embedding tables have the model's values")[0]
+    if failure is not None:
+        raise failure
+    if told is not None:
+        raise RuntimeError(f"rank 0 can't give the tables the model's values: {told}")
     for layer in layers:
         layer._untrack_variable(layer._embeddings)
         layer._embeddings = None

@@ -28,12 +28,15 @@ class GraphWalk:
 
     Attributes:
         calls: of embeddings, in the order of the graph.
+        tied: the ids of embeddings whose variable another call has among its arguments.
     """
 
     def __init__(self, graph: Any, wanted: Mapping[int, Any]) -> None:
         """Takes a functional model, and the embeddings by their ids."""
         self._graph, self._wanted = graph, wanted
         self.calls: list[EmbeddingCall] = []
+        self.tied: set[int] = set()
+        self._owners = {id(one): key for key, layer in wanted.items() for one in layer.variables}
         self._made: list[Any] = []  # what each other call has returned, or _LATER
 
     def calls_of(self, layer: Any) -> list[EmbeddingCall]:
@@ -61,7 +64,9 @@ class GraphWalk:
         return self._run(self._graph, self._graph.inputs, second)
 
     def _first(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
-        later = any(one is _LATER for one in keras.tree.flatten((args, kwargs)))
+        arguments = keras.tree.flatten((args, kwargs))
+        later = any(one is _LATER for one in arguments)
+        self.tied |= {self._owners[id(one)] for one in arguments if id(one) in self._owners}
         if id(operation) in self._wanted:
             if later:
                 raise ValueError(

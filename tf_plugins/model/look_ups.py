@@ -7,11 +7,15 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from trepak.tf_plugins.data.ids_graph import IdsGraph
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
 from trepak.tf_plugins.layers.embedding_schedule import Collecting, scheduled
+
+# Stateful ops that return the same wherever a graph runs. Others draw, count, or look at a clock.
+_HARMLESS = {"StatefulPartitionedCall", "If", "While", "Case", "Assert", "Print", "PrintV2"}
 
 
 def embedding_layers(model: Any) -> list[Any]:
@@ -45,7 +49,8 @@ def ids_graph(model: Any, spec: Any) -> IdsGraph:
         spec: of a batch, which may be of any size in the first dimension.
 
     Raises:
-        ValueError: the ids depend on the model's weights or tables, which other processes lack.
+        ValueError: the ids depend on the model's weights or tables, which other processes lack; or
+            on what is not the same in each process, as on random numbers.
     """
     of_any_size = tf.nest.map_structure(_of_any_size, spec)
     features: list[tuple[int, ...]] = []
@@ -66,6 +71,12 @@ def ids_graph(model: Any, spec: Any) -> IdsGraph:
         raise ValueError(
             f"what the model {model.name!r} looks up depends on its own weights or tables of "
             "words, which the readers of its input don't have: make ids in the dataset."
+        )
+    varying = _varying(definition)
+    if varying:
+        raise ValueError(
+            f"what the model {model.name!r} looks up would not be the same in its input's readers "
+            f"as in a rank, because of {', '.join(varying)}: make such ids in the dataset."
         )
     names = tuple(one.name for one in concrete.inputs[: len(flat)])
     there = {node.name for node in definition.node}
@@ -99,3 +110,19 @@ def _needed(definition: Any, outputs: Sequence[str]) -> Any:
     needed = type(definition)(versions=definition.versions, library=definition.library)
     needed.node.extend(node for node in definition.node if node.name in names)
     return needed
+
+
+def _varying(definition: Any) -> list[str]:
+    """Returns the ops in a graph, and in what it calls, whose results are not its inputs' alone."""
+    functions = {one.signature.name: one.node_def for one in definition.library.function}
+    rest, called, found = list(definition.node), set[str](), set[str]()
+    while rest:
+        node = rest.pop()
+        about = op_def_registry.get(node.op)
+        if about is not None and about.is_stateful and node.op not in _HARMLESS:
+            found.add(node.op)
+        for value in node.attr.values():
+            for name in {value.func.name, *(one.name for one in value.list.func)} - called:
+                called.add(name)
+                rest += functions.get(name, ())
+    return sorted(found)
