@@ -28,9 +28,12 @@ def test_a_reader_that_ends_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_an_id_that_no_table_has_is_named_by_all_ranks(tmp_path: Path) -> None:
-    for found in job("data", tmp_path, gloo=False).ranks:
-        assert "feature 'b of rank 1': the id at position 0 is" in found["error"]
+def test_an_id_that_no_table_has_is_named(tmp_path: Path) -> None:
+    done = job("data", tmp_path, gloo=False)
+    # A rank may hear of the other's end, or the reader's, before the service tells it why.
+    named = ["feature 'b of rank 1': the id at position 0 is" in one["error"] for one in done.ranks]
+    assert any(named), done.output
+    assert all(found["error"] for found in done.ranks)
 
 
 @pytest.mark.soak
