@@ -8,24 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import keras
-import keras_rs
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import trepak.keras as hvd
 from trepak.tf_plugins.data import reader_processes, reader_stream
 from trepak.tf_plugins.data.ids_graph import IdsGraph
 from trepak.tf_plugins.data.reader_rounds import Reading, RoutedLayer, rounds
 from trepak.tf_plugins.data.reader_stream import ReaderStream
 from trepak.tf_plugins.data.specs_as_text import from_text, to_text
-from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
-from trepak.tf_plugins.model.look_ups import ids_graph
 
 RANKS, ROWS, STEPS = 3, 20, 4
 
@@ -197,42 +192,3 @@ def test_a_stream_that_gets_nothing_says_what_may_be_the_cause(
         stream.take()
     never.set()
     stream.close()
-
-
-def looks_up(ids_of: Callable[[Any], Any]) -> Any:
-    """A model that looks up what a function makes of its input."""
-    table = keras_rs.layers.TableConfig("t", ROWS, 2, optimizer="sgd")
-    feature = keras_rs.layers.FeatureConfig("f", table, (None,), (None, 2))
-    ids = keras.Input([], dtype="int64")
-    made = keras.layers.Lambda(ids_of, output_shape=())(ids)
-    return keras.Model(ids, DistributedEmbedding({"f": feature})({"f": made})["f"])
-
-
-@pytest.fixture
-def one_rank() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
-
-@tf.function
-def shifted(ids: Any) -> Any:
-    return ids + tf.random.uniform([], 0, 2, tf.int64)
-
-
-@pytest.mark.usefixtures("one_rank")
-def test_ids_must_be_the_same_in_readers_and_ranks() -> None:
-    spec = tf.TensorSpec([None], tf.int64)
-
-    def checked(ids: Any) -> Any:
-        tf.debugging.assert_less(ids, tf.constant(ROWS, tf.int64))
-        return tf.cond(tf.size(ids) > 1, lambda: ids, lambda: ids + 0)
-
-    assert ids_graph(looks_up(checked), (spec, spec)).features == ((1,),)
-    for name, one in (
-        ("RandomShuffle", tf.random.shuffle),
-        ("RandomUniformInt", shifted),
-        ("Timestamp", lambda ids: ids + tf.cast(tf.timestamp(), tf.int64)),
-    ):
-        with pytest.raises(ValueError, match=f"not be the same .* because of {name}"):
-            ids_graph(looks_up(one), (spec, spec))

@@ -96,7 +96,7 @@ def _tell(process: subprocess.Popen[bytes], message: bytes, deadline: float) -> 
     os.set_blocking(descriptor, False)
     while rest:
         left = max(0.0, deadline - time.monotonic())
-        if not select.select([], [descriptor], [], left)[1]:
+        if not _is_ready(descriptor, select.POLLOUT, left):
             return
         try:
             rest = rest[os.write(descriptor, rest) :]
@@ -108,7 +108,7 @@ def _answer(
     process: subprocess.Popen[bytes], descriptor: int, deadline: float, seconds: float
 ) -> dict[str, Any]:
     with os.fdopen(descriptor, "rb") as pipe:
-        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        ready = _is_ready(pipe.fileno(), select.POLLIN, max(0.0, deadline - time.monotonic()))
         text = pipe.read() if ready else b""
     if not ready:
         return {
@@ -122,3 +122,10 @@ def _answer(
         }
     answer: dict[str, Any] = json.loads(text)
     return answer
+
+
+def _is_ready(descriptor: int, event: int, seconds: float) -> bool:
+    """Waits for an event; a rank may have more descriptors than `select.select` can name."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return bool(poll.poll(1000 * seconds))
