@@ -80,7 +80,7 @@ def case(
     hosts: int,
     wanted: arithmetic.Popularity | None = None,
     *,
-    steps: int = 6,
+    steps: int = 4,
     stages: Sequence[int] = STAGES,
 ) -> Case:
     """Returns what is measured of a model on so many hosts.
