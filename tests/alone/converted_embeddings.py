@@ -21,13 +21,6 @@ SGD = keras.optimizers.SGD(0.3)
 Embedding, EmbedReduce, Input = keras.layers.Embedding, keras_rs.layers.EmbedReduce, keras.Input
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_rank() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
-
-
 def shared_and_weighted() -> Any:
     """One layer for two inputs, ids that are computed, weights, and float ids."""
     user, items = Input([], dtype="int64", name="user"), Input([3], name="items")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,18 +10,10 @@ import keras_rs
 import pytest
 import tensorflow as tf
 
-import trepak.keras as hvd
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
 from trepak.tf_plugins.model.look_ups import ids_graph
 
 ROWS = 20
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_rank() -> Iterator[None]:
-    hvd.init()
-    yield
-    hvd.shutdown()
 
 
 def looks_up(ids_of: Callable[[Any], Any]) -> Any:

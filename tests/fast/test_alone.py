@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-FILES = sorted((Path(__file__).parent.parent / "alone").glob("*.py"))
+FOLDER = Path(__file__).parent.parent / "alone"
+FILES = sorted(file for file in FOLDER.glob("*.py") if file.stem != "conftest")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

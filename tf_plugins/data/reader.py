@@ -56,14 +56,15 @@ def _end_with_parent() -> None:
 
 def _end() -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while any(map(_is_open, _connections)) and time.monotonic() < deadline:
+    while any(map(is_open, _connections)) and time.monotonic() < deadline:
         time.sleep(0.02)
     os._exit(0)
 
 
-def _is_open(connection: socket.socket) -> bool:
+def is_open(connection: socket.socket) -> bool:
+    """Tells whether the other end of a connection, on which nothing comes, is still there."""
     try:
-        return bool(connection.recv(1, socket.MSG_DONTWAIT))
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except BlockingIOError:
         return True
     except OSError:

@@ -14,6 +14,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import cancellation, context, execute
 
+from trepak.tf_plugins.data.reader import is_open
+
 _HELD = 2  # elements that wait here for the training
 _LOOK_SECONDS = 0.5  # between looks at whether readers live
 _PATIENCE_SECONDS = 2.0  # for a thread that waits for a reader
@@ -91,7 +93,7 @@ class ReaderStream:
 
     def _check(self, deadline: float) -> None:
         for number, line in enumerate(self._lines):
-            if not _lives(line):
+            if not is_open(line):
                 raise RuntimeError(
                     f"rank {self._rank}: {self._about(number)} has ended: look for its error in "
                     "rank 0's output, and start the job again."
@@ -173,15 +175,6 @@ def _connected(reader: dict[str, Any], seconds: float) -> socket.socket:
         ) from error
     line.setblocking(False)
     return line
-
-
-def _lives(line: socket.socket) -> bool:
-    try:
-        return bool(line.recv(1, socket.MSG_PEEK))
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
 
 
 def _dataset(reader: dict[str, Any], rank: int, ranks: int) -> tf.data.Dataset:
