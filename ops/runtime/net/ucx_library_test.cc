@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "ops/runtime/net/ucx_testing.h"
 #include "ops/runtime/net/ucx_worker.h"
 
 namespace trepak {
@@ -21,21 +22,12 @@ std::string CodeOf(const char* function) {
   return {static_cast<const char*>(dlsym(RTLD_DEFAULT, function)), 16};
 }
 
-class Nobody : public UcxWorker::Owner {
-  bool Expects(const Header&) override { return false; }
-  void OnArrival(uint64_t, Message) override {}
-  void OnRefusal(const Status&) override {}
-  void OnLost(const Header&, const Status&) override {}
-  void OnSent(uint64_t) override {}
-  void OnBroken(uint32_t, const Status&) override {}
-};
-
 TEST(UcxLibraryTest, LeavesTheProcessAsItWas) {
   struct sigaction before {
   }, after{};
   ASSERT_EQ(sigaction(SIGSEGV, nullptr, &before), 0);
   const std::string unmap = CodeOf("munmap"), advise = CodeOf("madvise");
-  Nobody nobody;
+  UcxNobody nobody;
   for (const char* const transports : {"", "tcp,self"}) {
     setenv("UCX_TLS", transports, 1);
     std::unique_ptr<UcxWorker> worker;

@@ -13,6 +13,7 @@
 
 #include "ops/runtime/net/fake_network.h"
 #include "ops/runtime/net/transport_testing.h"
+#include "ops/runtime/net/ucx_testing.h"
 
 namespace trepak {
 namespace {
@@ -22,7 +23,7 @@ using testing::HasSubstr;
 constexpr const char* kTheirs = "here:2+ucx";  // of a process that has UCX
 
 // A process that has UCX, but is told of nothing: the test decides what it says.
-class Stranger : private UcxWorker::Owner {
+class Stranger : private UcxNobody {
  public:
   explicit Stranger(bool in_memory_only = true) {
     const Status status = UcxWorker::Make({in_memory_only, 1}, this, &worker_);
@@ -48,13 +49,6 @@ class Stranger : private UcxWorker::Owner {
   const std::string& address() const { return worker_->address(); }
 
  private:
-  bool Expects(const Header&) override { return false; }
-  void OnArrival(uint64_t, Message) override {}
-  void OnRefusal(const Status&) override {}
-  void OnLost(const Header&, const Status&) override {}
-  void OnSent(uint64_t) override {}
-  void OnBroken(uint32_t, const Status&) override {}
-
   std::unique_ptr<UcxWorker> worker_;
 };
 
