@@ -69,7 +69,7 @@ def mark_ready(grads: Sequence[Any]) -> tuple[list[Any], Any]:
     if not is_enabled():
         return list(grads), None
     with tf.control_dependencies(_tensors(grads)):
-        mark = load().trepak_step_ready()
+        mark = _beside_others(load().trepak_step_ready())
     return (_behind(mark, grads) if injection.is_wanted() else list(grads)), mark
 
 
@@ -84,7 +84,7 @@ def mark_done(grads: Sequence[Any], ready: Any, at_own_pace: bool = False) -> li
     if not is_enabled():
         return list(grads)
     with tf.control_dependencies([*_tensors(grads), *([] if ready is None else [ready])]):
-        mark = load().trepak_step_done(at_own_pace=at_own_pace)
+        mark = _beside_others(load().trepak_step_done(at_own_pace=at_own_pace))
     return _behind(mark, grads)
 
 
@@ -98,6 +98,18 @@ def take_step_times() -> list[StepTimes]:
 
 def _tensors(grads: Sequence[Any]) -> list[Any]:
     return [getattr(grad, "values", grad) for grad in grads if grad is not None]
+
+
+def _beside_others(mark: Any) -> Any:
+    """Has a mark, an op, wait for its control inputs only, and nothing in a graph for the mark.
+
+    TensorFlow runs a function's ops with effects one after the other: without this, whoever looked
+    at a step would keep what follows it in the program from running beside the reduction.
+    """
+    automatic = None if mark is None else getattr(mark.graph, "experimental_acd_manager", None)
+    if automatic is not None:
+        automatic.run_independently(mark)
+    return mark
 
 
 def _behind(mark: Any, grads: Sequence[Any]) -> list[Any]:

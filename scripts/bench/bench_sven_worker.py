@@ -25,8 +25,11 @@ from trepak.ops import emulated_compute
 from trepak.scripts.bench import rank
 from trepak.scripts.bench.sven_arithmetic import stream
 from trepak.scripts.bench.sven_case import Case
+from trepak.scripts.idle_watch import IdleWatch
 
-_BATCHES = 4  # that take turns: drawing them would take CPU
+_BATCHES = 2  # that take turns: drawing them would take CPU
+_WARM = 5  # steps in which all graphs are traced, and each batch's rows get their memory
+_FILLING = 2  # steps until a pipeline is full
 _RATE = 1e-3
 
 
@@ -48,57 +51,72 @@ class EmulatedDense(keras.layers.Layer):
 
 
 def measure(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns a row for each case and pipeline: the seconds of this rank's steps."""
+    """Returns a row for each case and pipeline: what this rank's steps took, by round."""
     clicks = stream()
     return [row for case in spec["cases"] for row in _rows(case, clicks, spec["rounds"])]
 
 
 def _rows(case: Case, clicks: ClickStream, rounds: int) -> list[dict[str, Any]]:
-    model = _build(case, clicks)
     data = _endless(clicks, case.batch)
-    seconds: dict[int, list[float]] = {stages: [] for stages in case.stages}
-    sent: dict[int, int] = {}
-    for order in rank.rounds_of(case.stages, rounds):
-        for stages in order:
-            trepak.pipeline(model, stages)
-            clock = _Clock()
-            before = alltoall.statistics().get("bytes_sent", 0)
-            steps = case.steps + _Clock.WARM
-            model.fit(data, steps_per_epoch=steps, callbacks=[clock], verbose=0)
-            sent[stages] = (alltoall.statistics()["bytes_sent"] - before) // steps
-            seconds[stages] += clock.seconds()
-    trepak.pipeline(model, 0)
+    models = {stages: _build(case, clicks) for stages in case.stages}
+    for stages, model in models.items():
+        trepak.pipeline(model, stages)
+        _fit(model, data, _WARM)
+    found = [(s, _fit(models[s], data, case.steps)) for s in _orders(case.stages, rounds)]
+    for model in models.values():
+        trepak.pipeline(model, 0)
     keras.backend.clear_session()
-    held = alltoall.statistics()["most_bytes_held"]
+    held = alltoall.statistics()["most_bytes_held"]  # in any pipeline so far
     return [
         {
             "model": case.model,
             "stages": stages,
-            "seconds": seconds[stages],
-            "sent_bytes": sent[stages],
-            "held_bytes": held,  # of any pipeline so far
+            "rounds": [measured for of, measured in found if of == stages],
+            "held_bytes": held,
         }
         for stages in case.stages
     ]
 
 
-class _Clock(keras.callbacks.Callback):
-    """Notes when steps end; the first ones are traced, and fill the pipeline."""
+def _orders(stages: Any, rounds: int) -> list[int]:
+    return [one for order in rank.rounds_of(stages, rounds) for one in order]
 
-    WARM = 3
+
+def _fit(model: Any, data: Any, steps: int) -> dict[str, float]:
+    """Trains; returns seconds and sent bytes of a step, and shares of the CPU."""
+    clock = _Clock()
+    model.fit(data, steps_per_epoch=_FILLING + steps, callbacks=[clock], verbose=0)
+    return clock.measured()
+
+
+class _Clock(keras.callbacks.Callback):
+    """Measures the steps of a full pipeline."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ends: list[float] = []
+        self._idle = IdleWatch()
+        self._sent = 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Notes the time when the step's loss is there."""
-        self._ends.append(time.perf_counter())
+        if batch + 1 == _FILLING:
+            self._idle, self._sent = IdleWatch(), alltoall.statistics()["bytes_sent"]
+        if batch + 1 >= _FILLING:
+            self._ends.append(time.perf_counter())
 
-    def seconds(self) -> list[float]:
-        """Returns the time from each step's end to the next one's."""
-        ends = self._ends[self.WARM - 1 :]
-        return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    def on_train_end(self, logs: Any = None) -> None:
+        """Notes what was sent, before the next fit begins."""
+        self._sent = alltoall.statistics()["bytes_sent"] - self._sent
+
+    def measured(self) -> dict[str, float]:
+        """Returns seconds and sent bytes of a step, and shares of the CPU."""
+        steps = len(self._ends) - 1
+        return {
+            "step_s": (self._ends[-1] - self._ends[0]) / steps,
+            "sent_bytes": self._sent / steps,
+            **self._idle.shares(),
+        }
 
 
 def _build(case: Case, clicks: ClickStream) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trepak.scripts.bench import sven_arithmetic as arithmetic
 from trepak.scripts.bench.sven_case import FILE, HOT, MEMORY, PLACED_SCALE, RANDOM, Case
+from trepak.scripts.idle_watch import undisturbed
 from trepak.scripts.report import Claims, Report
 
 PIPELINES, SERVERS, SCALING = "pipelines", "TensorFlow's parameter servers", "scaling"
@@ -31,14 +32,19 @@ class Measured:
         ours: by number of hosts, by rank, rows of `bench_sven_worker`.
         theirs: rows of `sven_tf_servers`, on the largest number of hosts.
         placements: rows of `sven_placement_worker`.
-        idle_share: of the CPU, in the lab.
     """
 
     cases: Mapping[int, Sequence[Case]]
     ours: Mapping[int, Sequence[Sequence[Mapping[str, Any]]]]
     theirs: Sequence[Mapping[str, Any]]
     placements: Sequence[Mapping[str, Any]]
-    idle_share: float
+
+    @property
+    def idle_share(self) -> float:
+        """Of the CPU in the lab, while steps were measured, where it was least."""
+        of_ranks = (row for ranks in self.ours.values() for rank in ranks for row in rank)
+        ours = [one["idle"] for row in of_ranks for one in row["rounds"]]
+        return min([*ours, *(row["idle"] for row in self.theirs)])
 
 
 def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
@@ -91,7 +97,8 @@ def _pipeline_rows(
     rows = []
     for number, first in enumerate(ranks[0]):
         case, stages = by_model[first["model"]], first["stages"]
-        step = _median([one[number]["seconds"] for one in ranks])
+        rounds = _rounds([one[number] for one in ranks])
+        step = _step_seconds(rounds)
         by_stages = {0: case.times.sequential, 1: case.times.without_ids, 4: case.times.pipelined}
         rows.append(
             {
@@ -102,16 +109,25 @@ def _pipeline_rows(
                 "equation_ms": 1000 * by_stages[stages],
                 "of_limit": by_stages[stages] / step,
                 "computing_ms": 1000 * case.times.alone,
-                "sent_kb": statistics.mean(one[number]["sent_bytes"] for one in ranks) / 1e3,
+                "sent_kb": statistics.mean(one["sent_bytes"] for one in rounds) / 1e3,
                 "held_kb": max(one[number]["held_bytes"] for one in ranks) / 1e3,
+                "cpu_idle": min(one["idle"] for one in rounds),
             }
         )
     return rows
 
 
-def _median(by_rank: Sequence[Sequence[float]]) -> float:
-    """Returns the median step, which is over when all ranks have taken it."""
-    return statistics.median(max(times) for times in zip(*by_rank, strict=True))
+def _rounds(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Returns what all ranks measured of each round, together."""
+    return [
+        {what: statistics.mean(one[what] for one in of_ranks) for what in of_ranks[0]}
+        for of_ranks in zip(*(one["rounds"] for one in ranks), strict=True)
+    ]
+
+
+def _step_seconds(rounds: Sequence[Mapping[str, float]]) -> float:
+    counted = undisturbed(rounds, lambda one: one["stolen"])
+    return statistics.median(one["step_s"] for one in counted)
 
 
 def _server_row(row: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,10 +155,10 @@ def _scaling_rows(measured: Measured) -> list[dict[str, Any]]:
             break
         case = next(case for case in measured.cases[hosts] if case.model == model)
         found = [
-            next(row["seconds"] for row in one if row["model"] == model and row["stages"] == 4)
+            next(row for row in one if row["model"] == model and row["stages"] == 4)
             for one in ranks
         ]
-        step = _median(found)
+        step = _step_seconds(_rounds(found))
         rows.append(
             {
                 "kind": SCALING,

@@ -75,8 +75,14 @@ def _measured(factor: float) -> Measured:
             {
                 "model": "wide_deep",
                 "stages": stages,
-                "seconds": [factor * times[stages]] * 3,
-                "sent_bytes": 1000,
+                "rounds": [
+                    {
+                        "step_s": factor * times[stages],
+                        "sent_bytes": 1000,
+                        "idle": 0.5,
+                        "stolen": 0.0,
+                    }
+                ],
                 "held_bytes": 2000,
             }
             for stages in case.stages

@@ -45,8 +45,16 @@ def process_set_of(model: Any) -> basics.ProcessSet:
 
 def asynchronous_steps(model: Any) -> list[Any]:
     """Returns the `Step` of each of a model's optimizers whose ranks go at their own pace."""
-    steps = [one._trepak.step for one in optimizers_of(model) if is_distributed(one)]
-    return [step for step in steps if not step.is_synchronous]
+    return [step for step in _steps(model) if not step.is_synchronous]
+
+
+def synchronous_steps(model: Any) -> list[Any]:
+    """Returns the `Step` of each of a model's optimizers that all ranks take together."""
+    return [step for step in _steps(model) if step.is_synchronous]
+
+
+def _steps(model: Any) -> list[Any]:
+    return [one._trepak.step for one in optimizers_of(model) if is_distributed(one)]
 
 
 def flush(model: Any) -> None:

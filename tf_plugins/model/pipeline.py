@@ -28,6 +28,7 @@ from trepak.tf_plugins.layers.embedding_batches import (
     Wanted,
 )
 from trepak.tf_plugins.layers.embedding_schedule import Ahead, AskedAhead, scheduled
+from trepak.tf_plugins.model.distributed_models import synchronous_steps
 from trepak.tf_plugins.model.flushing import flushing_methods
 from trepak.tf_plugins.model.look_ups import embedding_layers, look_ups
 from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
@@ -227,9 +228,25 @@ class _Pipeline:
         gradients = [_left(layer, one, calls) for layer, one, calls in parts]
         # They have time until the next batch is trained. Everybody waits for the dense ones, with
         # which they would share the links: they go when the dense layers are updated.
-        dense = [one.value for one in self._model.trainable_variables]
-        with tf.control_dependencies([tf.identity(value) for value in dense]):
+        dense = [tf.identity(one.value) for one in self._model.trainable_variables]
+        with tf.control_dependencies(dense):
+            if basics.size() > 1 and synchronous_steps(self._model):
+                gradients = self._when_all_have_updated(gradients)
             return logs, self._sent_back(gradients), answered
+
+    def _when_all_have_updated(self, gradients: list[list[Gradients]]) -> list[list[Gradients]]:
+        """Returns the gradients when all ranks have updated their dense layers.
+
+        Ranks do not end a reduction at once. What the first ones send next, to all others, would
+        hold up the last bytes of those that are still in it, and with them the next reduction.
+        """
+        zeros = tf.zeros([basics.size()], tf.int64)
+        told, _ = alltoall_async(zeros, name=f"{self._label}: updated").wait()
+        # Added, because TensorFlow drops a wait on whose values nothing depends.
+        return [
+            [one._replace(value_splits=one.value_splits + told) for one in calls]
+            for calls in gradients
+        ]
 
     def _sent_back(self, gradients: list[list[Gradients]]) -> list[list[Returned]]:
         pairs = zip(embedding_layers(self._model), gradients, strict=True)

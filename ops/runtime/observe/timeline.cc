@@ -8,7 +8,22 @@ namespace {
 
 constexpr size_t kFlushBytes = 1 << 16;
 constexpr std::chrono::seconds kFlushTime(1);
-constexpr const char* kTrackNames[] = {"steps", "accelerator", "program", "waiting", "rounds"};
+
+const char* NameOf(Timeline::Track track) {
+  switch (track) {
+    case Timeline::Track::kSteps:
+      return "steps";
+    case Timeline::Track::kAccelerator:
+      return "accelerator";
+    case Timeline::Track::kProgram:
+      return "program";
+    case Timeline::Track::kRounds:
+      return "rounds";
+    case Timeline::Track::kAlltoalls:
+      return "alltoalls";
+  }
+  return "";
+}
 
 std::string Quoted(std::string_view text) {
   std::string quoted = "\"";
@@ -75,7 +90,7 @@ void Timeline::NameRow(Track track, int row) {
   if (!named_.insert({track, row}).second) {
     return;
   }
-  std::string name = kTrackNames[static_cast<int>(track)];
+  std::string name = NameOf(track);
   if (row > 0) {
     name += " " + std::to_string(row);
   }

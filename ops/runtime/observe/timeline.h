@@ -27,7 +27,7 @@ class Timeline {
   using Clock = std::chrono::steady_clock;
 
   // What stands below each other in the picture. 3 is who waits for whom, which a merge finds out.
-  enum class Track { kSteps = 0, kAccelerator = 1, kProgram = 2, kRounds = 4 };
+  enum class Track { kSteps = 0, kAccelerator = 1, kProgram = 2, kRounds = 4, kAlltoalls = 1000 };
 
   // Numbers that are shown with a span.
   using Numbers = std::initializer_list<std::pair<const char*, int64_t>>;
@@ -46,7 +46,7 @@ class Timeline {
   // Whether spans are kept now; costs one atomic load.
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  // Keeps a span, if on. Spans of the last track that may overlap need rows of their own.
+  // Keeps a span, if on. Spans of one track that may overlap need rows of their own.
   void Span(Track track, std::string_view name, Clock::time_point begin, Clock::time_point end,
             Numbers numbers = {}, int row = 0);
 

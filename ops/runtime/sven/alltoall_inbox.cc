@@ -47,7 +47,13 @@ Status AlltoallInbox::Put(uint32_t from, const Id& id, const AlltoallRows& rows,
   held_ += from == rank_ ? 0 : alltoall::BytesOf(split);
   most_held_ = std::max(most_held_, held_);
   exchange.splits[from] = std::move(split);
-  --exchange.missing;
+  if (from == rank_) {
+    exchange.scattered = AlltoallExchange::Clock::now();
+  }
+  if (--exchange.missing == 0) {
+    exchange.complete = AlltoallExchange::Clock::now();
+    exchange.last = from;
+  }
   return OkStatus();
 }
 

@@ -36,7 +36,11 @@ struct AlltoallExchange {
   size_t missing = 0;
   bool is_discarded = false;
   Callback callback;  // of who waits for it
-  Clock::time_point since;
+  Clock::time_point since;      // when it was asked for
+  Clock::time_point scattered;  // when this rank's splits were
+  Clock::time_point complete;   // when the last split came
+  uint32_t last = 0;            // whose it was
+  int row = 0;                  // of a timeline
 
   bool is_over() const { return missing == 0 && (callback != nullptr || is_discarded); }
 };

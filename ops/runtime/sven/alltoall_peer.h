@@ -15,6 +15,7 @@
 
 #include "ops/runtime/net/endpoint.h"
 #include "ops/runtime/net/payload.h"
+#include "ops/runtime/observe/timeline.h"
 #include "ops/runtime/sven/alltoall_inbox.h"
 #include "ops/runtime/sven/alltoall_outbox.h"
 
@@ -44,7 +45,9 @@ class AlltoallPeer : public Endpoint {
   };
 
   // `credit`: bytes of splits that a rank may hold for each other rank before it takes them.
-  AlltoallPeer(const Options& options, size_t credit, std::shared_ptr<ErrorLatch> errors);
+  // `timeline` shows when exchanges are under way, and outlives this.
+  AlltoallPeer(const Options& options, size_t credit, std::shared_ptr<ErrorLatch> errors,
+               Timeline* timeline = &Timeline::Global());
   ~AlltoallPeer() override { Stop(); }
 
   // Sends this rank's splits, by rank, of the next iteration of exchanges of that name, beginning
@@ -90,9 +93,12 @@ class AlltoallPeer : public Endpoint {
   Status Report(uint32_t rank);
   Status Want(uint32_t rank, const AlltoallInbox::Id& id);
   Status End(const AlltoallInbox::Id& id, Over* over);
+  int FreeRow() const;
+  void Show(const AlltoallInbox::Id& id, const AlltoallExchange& exchange) const;
   Status TooLate(const AlltoallInbox::Id& id, const AlltoallExchange& exchange) const;
 
   const size_t credit_;
+  Timeline* const timeline_;
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   std::unordered_map<uint32_t, std::string> names_;  // by key
