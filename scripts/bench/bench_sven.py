@@ -105,5 +105,5 @@ def _placements(say: Callable[[str], None]) -> list[dict[str, Any]]:
     found = []
     for placement in ARMS:
         say(f"a table in two tiers: {placement}")
-        found += run_here(1, "sven_placement_worker", Arm(placement, batches=40), _TIMEOUT)
+        found += run_here(1, "sven_placement_worker", Arm(placement, batches=120), _TIMEOUT)
     return found

@@ -199,11 +199,17 @@ def _tier_rows(placements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the times of look-ups; their bound is linear in the hit share h.
 
     T(h) = h T(1) + (1 - h) T(0): [α/Bg + (1-α)/Bh] / [h/Bg + (1-h)/Bh] with what look-ups cost
-    beside memory.
+    beside memory. A disk reads pages, and a row that is seldom wanted has one for itself, so that
+    there is the same by what the disk has read: T(d) = T(1) + d/d(0) (T(0) - T(1)).
     """
     times = {row["placement"]: 1000 * statistics.median(row["seconds"]) for row in placements}
     hits = {row["placement"]: row["hit_share"] for row in placements}
     bound = {p: h * times[MEMORY] + (1 - h) * times[FILE] for p, h in hits.items()}
+    read = {row["placement"]: row["disk_bytes"] for row in placements}
+    by_disk = {
+        p: times[MEMORY] + bytes_read / read[FILE] * (times[FILE] - times[MEMORY])
+        for p, bytes_read in read.items()
+    }
     return [
         {
             "kind": TIERS,
@@ -211,6 +217,8 @@ def _tier_rows(placements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "hit_share": hits[placement],
             "look_up_ms": times[placement],
             "linear_ms": bound[placement],
+            "disk_kb": read[placement] / 1e3,
+            "by_disk_ms": by_disk[placement],
             "speedup": times[RANDOM] / times[placement],
             "of_bound": times[RANDOM] / times[placement] / (bound[RANDOM] / bound[placement]),
         }

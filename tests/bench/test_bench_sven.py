@@ -91,10 +91,16 @@ def _measured(factor: float) -> Measured:
     theirs = [{"model": "wide_deep", "step_s": 2 * cases[8][0].times.pipelined, "idle": 0.5}]
     hits = {MEMORY: 1.0, FILE: 0.0, RANDOM: 0.1, HOT: 0.8}
     placements = [
-        {"placement": name, "seconds": [0.01 + 0.1 * (1 - hit)], "hit_share": hit, "rows": 10}
+        {
+            "placement": name,
+            "seconds": [0.01 + 0.1 * (1 - hit)],
+            "hit_share": hit,
+            "rows": 10,
+            "disk_bytes": 1e6 * (1 - hit),
+        }
         for name, hit in hits.items()
     ]
-    return Measured(cases, ours, theirs, placements, 0.5)
+    return Measured(cases, ours, theirs, placements)
 
 
 def test_steps_are_judged_by_the_equations() -> None:

@@ -13,6 +13,8 @@
 namespace trepak {
 namespace {
 
+const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+
 std::string WhatIsWrong() { return std::generic_category().message(errno); }
 
 // Makes a file without a name. Not all file systems can: there it has one for a moment.
@@ -90,6 +92,11 @@ Status EmbeddingFile::Take(size_t begin, size_t bytes) {
     }
   }
   return OkStatus();
+}
+
+void EmbeddingFile::WillNeed(size_t begin, size_t bytes) const {
+  const size_t page_begin = begin / kPage * kPage;
+  (void)madvise(data_ + page_begin, begin + bytes - page_begin, MADV_WILLNEED);
 }
 
 Status EmbeddingFile::TakeBlock(size_t block) {

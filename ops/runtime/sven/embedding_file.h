@@ -53,6 +53,10 @@ class EmbeddingFile {
   // Takes disk for them. Fails if it is full, or no more is allowed.
   Status Take(size_t begin, size_t bytes);
 
+  // Has the kernel begin to read them, if they are not in memory: the disk works at many reads at
+  // once, whereas who touches a page waits for it.
+  void WillNeed(size_t begin, size_t bytes) const;
+
   // Whether all bytes may be touched.
   bool is_whole() const { return taken_bytes_.load(std::memory_order_acquire) == bytes_; }
   size_t taken_bytes() const { return taken_bytes_; }

@@ -126,6 +126,12 @@ Status EmbeddingRows::Place(const std::vector<bool>& chosen, Moves* moves) {
   return OkStatus();
 }
 
+void EmbeddingRows::WillNeed(int64_t row) const {
+  if (file_ != nullptr && !IsFast(row) && HasHome(row)) {
+    file_->WillNeed(static_cast<size_t>(row) * record_bytes(), record_bytes());
+  }
+}
+
 void EmbeddingRows::MoveOut(size_t slot) {
   const int64_t row = std::exchange(rows_of_slots_[slot], kEmpty);
   places_[row] = kRowIsHome;

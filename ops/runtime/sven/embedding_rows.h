@@ -131,6 +131,9 @@ class EmbeddingRows {
   // Whether all may be.
   bool HasAllPlaces() const { return file_ == nullptr || file_->is_whole(); }
 
+  // Has a row read into memory if it lies in the file, since it will be used soon.
+  void WillNeed(int64_t row) const;
+
   bool has_tiers() const { return file_ != nullptr; }
   bool IsFast(int64_t row) const { return places_ != nullptr && places_[row] != kRowIsHome; }
   size_t slots() const { return rows_of_slots_.size(); }

@@ -36,6 +36,25 @@ void AddGradient(size_t count, const float* __restrict__ gradient, float* __rest
   }
 }
 
+// Calls `use` with blocks of these rows, one after the other. Of rows in a file those of a block
+// are read at once, which a disk does sooner than one after the other; a block is small enough that
+// its pages stay in memory until they are used.
+template <typename Use>
+void InBlocks(const EmbeddingRows& all, Span<int64_t> rows, const Use& use) {
+  constexpr size_t kReadAtOnce = 1024;
+  if (!all.has_tiers()) {
+    use(rows);
+    return;
+  }
+  for (size_t begin = 0; begin < rows.size; begin += kReadAtOnce) {
+    const Span<int64_t> block{rows.data + begin, std::min(kReadAtOnce, rows.size - begin)};
+    for (const int64_t row : block) {
+      all.WillNeed(row);
+    }
+    use(block);
+  }
+}
+
 // Returns whether all are finite then: whether the difference of each to itself is zero.
 bool ScaleFinite(size_t count, float scale, float* values) {
   int wrong = 0;
@@ -80,9 +99,12 @@ Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, 
   for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
     for (size_t mine = 0; mine < rows_.size(); ++mine) {
       const EmbeddingRequests::Part& part = requests.part(sender, mine);
-      const Span<int64_t> rows = Resolve(mine, part.rows, &resolved);
-      fast += rows_[mine].Visit([&](const auto& view) {
-        return CopyRows(view, rows, static_cast<size_t>(shard(mine).columns), values + part.values);
+      const auto columns = static_cast<size_t>(shard(mine).columns);
+      float* to = values + part.values;
+      InBlocks(rows_[mine], Resolve(mine, part.rows, &resolved), [&](Span<int64_t> rows) {
+        fast +=
+            rows_[mine].Visit([&](const auto& view) { return CopyRows(view, rows, columns, to); });
+        to += rows.size * columns;
       });
     }
   }
@@ -148,21 +170,23 @@ Status EmbeddingStore::Apply(const EmbeddingRequests& requests, Span<float> grad
 }
 
 void EmbeddingStore::ApplySums(size_t mine, const RowUpdate& update) {
-  const std::vector<int64_t>& rows = sums_[mine].rows;
+  const std::vector<int64_t>& all = sums_[mine].rows;
   const auto columns = static_cast<size_t>(shard(mine).columns);
   const float* sum = summed_.get() + sums_[mine].begin;
-  rows_[mine].Visit([&](const auto& view) {
-    for (size_t i = 0; i < rows.size(); ++i, sum += columns) {
-      if (i + 2 * kAhead < rows.size()) {
-        view.PrefetchPlace(rows[i + 2 * kAhead]);
+  InBlocks(rows_[mine], {all.data(), all.size()}, [&](Span<int64_t> rows) {
+    rows_[mine].Visit([&](const auto& view) {
+      for (size_t i = 0; i < rows.size; ++i, sum += columns) {
+        if (i + 2 * kAhead < rows.size) {
+          view.PrefetchPlace(rows.data[i + 2 * kAhead]);
+        }
+        if (i + kAhead < rows.size) {
+          view.Prefetch(rows.data[i + kAhead]);
+        }
+        update.Apply(columns, sum, view.Row(rows.data[i]));
       }
-      if (i + kAhead < rows.size()) {
-        view.Prefetch(rows[i + kAhead]);
-      }
-      update.Apply(columns, sum, view.Row(rows[i]));
-    }
+    });
   });
-  rows_updated_ += rows.size();
+  rows_updated_ += all.size();
 }
 
 // Sums what senders bring for each row of a shard, in the order of senders.

@@ -234,6 +234,39 @@ TEST(EmbeddingTiersTest, TrainingIsTheSameBitForBit) {
   EXPECT_EQ(plain.store(0).statistics().fast_bytes, plain.store(0).statistics().bytes);
 }
 
+// A table of more rows than are read from the file at once.
+TEST(EmbeddingTiersTest, ManyRowsOfOneLookUpAreEachTheirOwn) {
+  constexpr int64_t kRows = 5000;
+  const std::vector<EmbeddingTable> tables = {{"long", kRows, 3, Rule(RowRule::kAdagrad)}};
+  const Plan plan = MakePlan(1, tables, {{0, 0, 0, 1, kRows, 0, 3}});
+  std::vector<float> weights(kRows * 3);
+  FakeFeature all{"f", 0, {}, {0}};
+  for (int64_t row = 0; row < kRows; ++row) {
+    weights[static_cast<size_t>(row) * 3] = static_cast<float>(row);
+    all.ids.push_back(kRows - 1 - row);
+    all.splits.push_back(row + 1);
+  }
+  const std::vector<float> rates = {0.1F};
+  std::vector<std::vector<float>> found;
+  for (const TierOptions& tiers : {TierOptions{}, TierOptions{Folder(), 8000}}) {
+    FakeJob job(plan, tiers);
+    job.Fill(0, weights);
+    PlacedRows placed;
+    if (!tiers.folder.empty()) {
+      ASSERT_EQ(job.store(0).Place({true, 1}, &placed), OkStatus());
+      EXPECT_GT(placed.fast_rows, 100U);
+    }
+    std::vector<FakeJob::Tensors> outputs = job.Forward({{all}});
+    ASSERT_EQ(job.Backward(outputs, {ViewOf(rates)}), OkStatus());
+    found.push_back(outputs[0][0]);
+    found.push_back(job.Weights(0));
+  }
+  EXPECT_EQ(found[0][0], static_cast<float>(kRows - 1));
+  EXPECT_EQ(found[0], found[2]);
+  EXPECT_EQ(found[1], found[3]);
+  EXPECT_NE(found[1], weights);
+}
+
 TEST(EmbeddingTiersTest, HotRowsOfAllTablesShareTheBudget) {
   FakeJob job(MixedPlan(), {Folder(), 2000});
   EmbeddingStore& store = job.store(0);
