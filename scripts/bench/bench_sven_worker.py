@@ -6,6 +6,7 @@ takes its time and no CPU, see `emulated_compute`: pieces of a rank run one afte
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -65,7 +66,9 @@ def _rows(case: Case, clicks: ClickStream, rounds: int) -> list[dict[str, Any]]:
     found = [(s, _fit(models[s], data, case.steps)) for s in _orders(case.stages, rounds)]
     for model in models.values():
         trepak.pipeline(model, 0)
+    del model, models
     keras.backend.clear_session()
+    gc.collect()
     held = alltoall.statistics()["most_bytes_held"]  # in any pipeline so far
     return [
         {

@@ -15,7 +15,8 @@ import pytest
 import tensorflow as tf
 from undisturbed import undisturbed
 
-from trepak.horovod_ext.step_probe import take_step_times
+from trepak.horovod_ext import step_probe
+from trepak.horovod_ext.step_probe import mark_done, mark_ready, take_step_times
 from trepak.ops import emulated_compute
 from trepak.ops.injection import Delay, parse_delay, parse_slow
 from trepak.ops.loader import call, load
@@ -121,6 +122,23 @@ def one_step() -> None:
 def test_delay_comes_once_per_step() -> None:
     configure(delays=[Delay("probability", high=0.05, probability=1.0)])
     assert 70 <= milliseconds(one_step, 80) < 80
+
+
+def test_marks_keep_nothing_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_probe, "_enabled", True)
+    take_step_times()
+
+    @tf.function
+    def step(value: Any) -> Any:
+        gradients, mark = mark_ready([value])
+        mark_done([tf.identity(gradients[0])], mark)
+        return emulated_compute(value, 1.0)
+
+    graph = step.get_concrete_function(tf.ones([2])).graph
+    computing, *_ = (op for op in graph.get_operations() if op.type == "TrepakEmulatedCompute")
+    assert not computing.control_inputs
+    step(tf.ones([2]))
+    assert len(take_step_times()) == 1
 
 
 def test_step_times() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import tempfile
+import weakref
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -84,6 +89,42 @@ def a_pipeline_that_is_taken_off_makes_its_last_update() -> None:
     assert layer_of(model).tables.statistics()["updates"] == 1
     trepak.pipeline(model, 0)
     assert layer_of(model).tables.statistics()["updates"] == 2
+
+
+@case
+def gradients_of_rows_leave_when_all_ranks_have_updated() -> None:
+    """They would hold up whoever is still in the reduction of the dense ones."""
+    with tempfile.TemporaryDirectory() as mine:
+        folder = hvd.broadcast_object(mine)
+        fit(compiled(4), callbacks=[hvd.callbacks.TimelineCallback(folder)])
+        hvd.barrier()
+        begun = [_begun(Path(folder) / f"rank-{rank}.json") for rank in range(hvd.size())]
+        hvd.barrier()
+    for number in range(STEPS):
+        told = [one["updated", number] for one in begun]
+        assert all(one["gradients", number] >= max(told) for one in begun), (number, begun)
+
+
+def _begun(file: Path) -> dict[tuple[str, int], float]:
+    """Returns when this rank's part of each alltoall was sent, on the clock of all ranks here."""
+    return {
+        (event["name"].rpartition(": ")[2], event["args"]["number"]): event["ts"]
+        for event in json.loads(file.read_text())
+        if event["ph"] == "X" and event["name"].startswith("embeddings")
+    }
+
+
+@case
+def tables_go_with_their_model() -> None:
+    for stages in (0, 1, 4):
+        model = compiled(stages)
+        fit(model)
+        tables = weakref.ref(layer_of(model).tables)
+        trepak.pipeline(model, 0)
+        del model
+        keras.backend.clear_session()
+        gc.collect()
+        assert tables() is None, stages
 
 
 @case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -97,7 +98,14 @@ class AskedAhead:
 
 
 def _at_once(tables: EmbeddingTables) -> Callable[[Gradients], None]:
-    return lambda gradients: tables.update(tables.send_back(gradients))
+    # TensorFlow keeps gradient functions for ever: they must not keep tables.
+    there = weakref.ref(tables)
+
+    def update(gradients: Gradients) -> None:
+        if (tables := there()) is not None:
+            tables.update(tables.send_back(gradients))
+
+    return update
 
 
 def _next(calls: list[Any]) -> Any:

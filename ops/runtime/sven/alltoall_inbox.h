@@ -35,7 +35,7 @@ struct AlltoallExchange {
   std::vector<AlltoallRows> rows;              // by rank
   size_t missing = 0;
   bool is_discarded = false;
-  Callback callback;  // of who waits for it
+  Callback callback;            // of who waits for it
   Clock::time_point since;      // when it was asked for
   Clock::time_point scattered;  // when this rank's splits were
   Clock::time_point complete;   // when the last split came

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <random>
 #include <thread>
 
@@ -26,12 +28,14 @@ class Job {
  public:
   using Ticket = std::shared_ptr<AlltoallTicket>;
 
-  explicit Job(uint32_t size, size_t credit = kAmpleCredit, milliseconds deadline = kDeadline) {
+  explicit Job(uint32_t size, size_t credit = kAmpleCredit, milliseconds deadline = kDeadline,
+               Timeline* timeline = &Timeline::Global()) {
     std::vector<std::string> addresses;
     for (uint32_t rank = 0; rank < size; ++rank) {
       addresses.push_back("peer " + std::to_string(rank));
       peers_.push_back(std::make_shared<AlltoallPeer>(Endpoint::Options{rank, size, deadline},
-                                                      credit, std::make_shared<ErrorLatch>()));
+                                                      credit, std::make_shared<ErrorLatch>(),
+                                                      timeline));
       peers_[rank]->Attach(network.Make(addresses[rank], peers_[rank].get()));
     }
     for (auto& peer : peers_) {
@@ -317,6 +321,43 @@ TEST(AlltoallPeerTest, LostAndDoubledMessagesAreErrors) {
     }
     EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0"));
   }
+}
+
+TEST(AlltoallPeerTest, ExchangesThatOverlapHaveRowsOfTheirOwnInATimeline) {
+  const std::string path = testing::TempDir() + "alltoalls.json";
+  Timeline timeline;
+  ASSERT_EQ(timeline.Open(path, 0, "ranks", "{}", 0, 0, 1), OkStatus());
+  {
+    Job job(2, kAmpleCredit, kDeadline, &timeline);
+    const Job::Ticket a = job.Scatter(0, "a", {"", ""});
+    const Job::Ticket b = job.Scatter(0, "b", {"", ""});
+    job.Settle();
+    const Job::Ticket others_b = job.Scatter(1, "b", {"", ""});
+    const Job::Ticket others_a = job.Scatter(1, "a", {"", ""});
+    for (const Job::Ticket& ticket : {a, b, others_a, others_b}) {
+      EXPECT_EQ(Job::Gather(ticket).status, OkStatus());
+    }
+    const Job::Ticket again = job.Scatter(0, "a", {"", ""});
+    (void)job.Scatter(1, "a", {"", ""});
+    EXPECT_EQ(Job::Gather(again).status, OkStatus());
+    job.Settle();
+  }
+  ASSERT_EQ(timeline.Close(), OkStatus());
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto count = [&](const std::string& what) {
+    int found = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  EXPECT_EQ(count("\"name\":\"a\""), 4) << text;
+  EXPECT_EQ(count("\"name\":\"b\""), 2) << text;
+  // Of rank 0: when it sent, nobody else had; the last splits are rank 1's.
+  EXPECT_EQ(count("{\"number\":0,\"last rank\":1},\"pid\":0,\"tid\":1000}"), 2) << text;
+  EXPECT_EQ(count("\"tid\":1001}"), 2) << text;
+  EXPECT_EQ(count("{\"number\":1,"), 2) << text;
 }
 
 // A peer that lies of what it has taken.
