@@ -5,7 +5,7 @@ Nothing is marked unless somebody looks: a monitor, a timeline, or a lab that sl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -68,8 +68,7 @@ def mark_ready(grads: Sequence[Any]) -> tuple[list[Any], Any]:
     """
     if not is_enabled():
         return list(grads), None
-    with tf.control_dependencies(_tensors(grads)):
-        mark = _beside_others(load().trepak_step_ready())
+    mark = _mark(_tensors(grads), load().trepak_step_ready)
     return (_behind(mark, grads) if injection.is_wanted() else list(grads)), mark
 
 
@@ -83,8 +82,8 @@ def mark_done(grads: Sequence[Any], ready: Any, at_own_pace: bool = False) -> li
     """
     if not is_enabled():
         return list(grads)
-    with tf.control_dependencies([*_tensors(grads), *([] if ready is None else [ready])]):
-        mark = _beside_others(load().trepak_step_done(at_own_pace=at_own_pace))
+    after = [*_tensors(grads), *([] if ready is None else [ready])]
+    mark = _mark(after, lambda: load().trepak_step_done(at_own_pace=at_own_pace))
     return _behind(mark, grads)
 
 
@@ -100,15 +99,21 @@ def _tensors(grads: Sequence[Any]) -> list[Any]:
     return [getattr(grad, "values", grad) for grad in grads if grad is not None]
 
 
-def _beside_others(mark: Any) -> Any:
-    """Has a mark, an op, wait for its control inputs only, and nothing in a graph for the mark.
+def _mark(after: list[Any], make: Callable[[], Any]) -> Any:
+    """Returns a mark, an op, that waits for these and for the mark before, and that nothing awaits.
 
-    TensorFlow runs a function's ops with effects one after the other: without this, whoever looked
-    at a step would keep what follows it in the program from running beside the reduction.
+    TensorFlow runs a function's ops with effects one after the other: as one of them a mark would
+    keep what follows it in the program from running beside the reduction. Marks alone have an
+    order, since steps come one after the other.
     """
-    automatic = None if mark is None else getattr(mark.graph, "experimental_acd_manager", None)
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    before = getattr(graph, "_trepak_last_mark", None)
+    with tf.control_dependencies([*after, *([] if before is None else [before])]):
+        mark = make()
+    automatic = getattr(graph, "experimental_acd_manager", None)
     if automatic is not None:
         automatic.run_independently(mark)
+        graph._trepak_last_mark = mark
     return mark
 
 

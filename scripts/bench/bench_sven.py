@@ -65,7 +65,8 @@ def _whole(say: Callable[[str], None]) -> Measured:
             ours[hosts], _ = run_in(lab, "bench_sven_worker", spec, _TIMEOUT)
             if hosts == _HOSTS:
                 say("TensorFlow's parameter servers")
-                theirs = tf_cluster.run(lab, "sven_tf_servers", {"cases": cases, "rounds": 1})
+                spec = {"cases": cases, "rounds": _ROUNDS}
+                theirs = tf_cluster.run(lab, "sven_tf_servers", spec)
     return Measured(by_hosts, ours, theirs, _placements(say))
 
 

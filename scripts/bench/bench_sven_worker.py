@@ -99,6 +99,7 @@ class _Clock(keras.callbacks.Callback):
         super().__init__()
         self._ends: list[float] = []
         self._idle = IdleWatch()
+        self._shares: dict[str, float] = {}
         self._sent = 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -107,6 +108,7 @@ class _Clock(keras.callbacks.Callback):
             self._idle, self._sent = IdleWatch(), alltoall.statistics()["bytes_sent"]
         if batch + 1 >= _FILLING:
             self._ends.append(time.perf_counter())
+            self._shares = self._idle.shares()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Notes what was sent, before the next fit begins."""
@@ -118,7 +120,7 @@ class _Clock(keras.callbacks.Callback):
         return {
             "step_s": (self._ends[-1] - self._ends[0]) / steps,
             "sent_bytes": self._sent / steps,
-            **self._idle.shares(),
+            **self._shares,
         }
 
 

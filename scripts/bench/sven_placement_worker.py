@@ -52,6 +52,8 @@ def measure(arm: Arm) -> dict[str, Any]:
         read = psutil.Process().io_counters().read_bytes
         seconds = [_look_up(layer, batch) for batch in ids[_WARM_UP + _SETTLED :]]
         read = psutil.Process().io_counters().read_bytes - read
+        if arm.placement == FILE and read == 0:
+            raise OSError(f"{folder} is read from no disk: have TMPDIR name a folder on one.")
         after = layer.tables.statistics()
         looked_up = after["rows_looked_up"] - before["rows_looked_up"]
         hits = (after["fast_rows"] - before["fast_rows"]) / looked_up

@@ -88,7 +88,8 @@ def _measured(factor: float) -> Measured:
             for stages in case.stages
         ]
         ours[hosts] = [rows] * hosts
-    theirs = [{"model": "wide_deep", "step_s": 2 * cases[8][0].times.pipelined, "idle": 0.5}]
+    step = 2 * cases[8][0].times.pipelined
+    theirs = [{"model": "wide_deep", "step_s": step, "idle": 0.5, "stolen": 0.0}]
     hits = {MEMORY: 1.0, FILE: 0.0, RANDOM: 0.1, HOT: 0.8}
     placements = [
         {

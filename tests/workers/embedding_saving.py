@@ -92,7 +92,7 @@ def a_layer_is_read_until_all_ranks_have_let_it_go() -> None:
     layer: Any = built("row")
     expected = tables_of(layer)
     exchange.gather(None, "that all have read")
-    store = layer.tables._store
+    store = layer.tables.store.number
     if hvd.rank() == 1:
         del layer
         gc.collect()

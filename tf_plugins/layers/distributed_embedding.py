@@ -163,7 +163,10 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
             for path in self._configs
         ]
         assert self.tables is not None
-        combined = self.schedule.look_up(self.tables, given, self._anchor.value)
+        anchor = self._anchor.value
+        if not self.trainable:
+            anchor = tf.stop_gradient(anchor)
+        combined = self.schedule.look_up(self.tables, given, anchor)
         outputs = {}
         for (path, config), one, values in zip(self._configs.items(), given, combined, strict=True):
             columns = config.table.embedding_dim

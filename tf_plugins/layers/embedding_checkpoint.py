@@ -41,7 +41,7 @@ def save_tables(of: Any, folder: str | Path) -> None:
     """
     folder, layers = Path(folder), _layers(of)
     for layer in layers:
-        layer.tables.check_that_files_hold_all()
+        layer.tables.store.check_that_files_hold_all()
     mine = secrets.token_hex(4) if basics.rank() == 0 else ""
     token: str = exchange.gather(mine, "the name of a checkpoint")[0]
     begun: list[RowsFile] = []

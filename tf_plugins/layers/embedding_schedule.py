@@ -98,12 +98,15 @@ class AskedAhead:
 
 
 def _at_once(tables: EmbeddingTables) -> Callable[[Gradients], None]:
-    # TensorFlow keeps gradient functions for ever: they must not keep tables.
-    there = weakref.ref(tables)
+    # TensorFlow never forgets a gradient function that it has traced: it must not keep tables.
+    traced = weakref.ref(tables)
+    eager = tables if tf.executing_eagerly() else None
 
     def update(gradients: Gradients) -> None:
-        if (tables := there()) is not None:
-            tables.update(tables.send_back(gradients))
+        there = eager or traced()
+        if there is None:
+            raise RuntimeError("a DistributedEmbedding is gone before its gradient was computed.")
+        there.update(there.send_back(gradients))
 
     return update
 

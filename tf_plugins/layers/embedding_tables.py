@@ -1,4 +1,4 @@
-"""Embedding tables over all ranks: this rank's rows, and the exchanges of a step.
+"""Embedding tables over all ranks: the exchanges of a step.
 
 A step's look-up is three things (thesis, section 2.3.1): ids go to the ranks that have their rows
 (`ask`, an alltoall), rows come back (`answer`, an alltoall), and each sample combines its own
@@ -8,8 +8,6 @@ rows. All tables share each exchange, and each look-up and each update is one op
 
 from __future__ import annotations
 
-import dataclasses
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, exchange, sessions
+from trepak.horovod_ext import exchange
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async, opened
-from trepak.ops.loader import call, load
+from trepak.ops.loader import load
 from trepak.tf_plugins.layers import initial_rows, row_optimizers
 from trepak.tf_plugins.layers.embedding_batches import (
     Answered,
@@ -31,9 +29,8 @@ from trepak.tf_plugins.layers.embedding_batches import (
 )
 from trepak.tf_plugins.layers.embedding_inputs import FeatureInput
 from trepak.tf_plugins.layers.embedding_plan import Plan
-from trepak.tf_plugins.layers.embedding_rows import EmbeddingRows
 from trepak.tf_plugins.layers.embedding_storage import Storage
-from trepak.tf_plugins.layers.embedding_tiers import EmbeddingTiers
+from trepak.tf_plugins.layers.embedding_store import EmbeddingStore
 
 
 class EmbeddingTables:
@@ -43,9 +40,7 @@ class EmbeddingTables:
         plan: which rank has what.
         features: what is looked up.
         optimizers: by table, a Keras optimizer; set its learning rate to change the table's.
-        rows: of all ranks, to be read and written.
-        label: the same on all ranks, and no other tables'.
-        tiers: which of this rank's rows lie in fast memory.
+        store: this rank's rows; `rows`, `tiers` and `label` are its.
     """
 
     def __init__(
@@ -63,38 +58,11 @@ class EmbeddingTables:
             optimizers: by table, what `row_optimizer` has returned.
             storage: what rows lie in; None: memory.
         """
-        self._storage = Storage() if storage is None else storage
         self.plan, self.optimizers, self.features = plan, list(optimizers), list(features)
-        self._described = [
-            {
-                "name": table.name,
-                "vocabulary": table.rows,
-                "dim": table.columns,
-                "optimizer": row_optimizers.described(optimizer),
-                **self._storage.of_table(table.name),
-            }
-            for table, optimizer in zip(plan.tables, optimizers, strict=True)
-        ]
-        self._store: int = call(
-            "open_embeddings",
-            rank=basics.rank(),
-            ranks=plan.ranks,
-            tables=self._described,
-            shards=self._shards(),
-            **self._storage.of_store(),
-        )["store"]
-        self.tiers = EmbeddingTiers(self._store)
-        try:
-            session = sessions.open_session("embeddings", {"store": self._store})
-        except Exception:
-            call("close_embeddings", store=self._store, session=-1)
-            raise
-        finalizer = weakref.finalize(
-            self, call, "close_embeddings", store=self._store, session=session
+        self.store = EmbeddingStore(
+            plan, [row_optimizers.described(one) for one in optimizers], storage or Storage()
         )
-        finalizer.atexit = False  # others may still read, until sessions end
-        self.rows = EmbeddingRows(plan, basics.rank(), self._store, session)
-        self.label = f"embeddings {session}"
+        self.rows, self.tiers, self.label = self.store.rows, self.store.tiers, self.store.label
 
     def initialise(self, initializers: Sequence[Any]) -> None:
         """Gives tables their first values; a collective call.
@@ -110,7 +78,7 @@ class EmbeddingTables:
                 initializer, table.name, table.rows, table.columns
             ):
                 self.rows.write_table(number, first, values[:, None], only_mine=True)
-            if self._storage.of_table(table.name)["min_count"]:
+            if self.store.admits_rows(number):
                 name = f"{table.name}: default row"
                 drawn = initial_rows.blocks(initializer, name, table.rows, table.columns)
                 self._write_default_row(number, next(drawn)[1][:1])
@@ -148,20 +116,11 @@ class EmbeddingTables:
         store: what `open_embeddings` takes there, to open a store of a rank more, without rows;
         features: names; tables: of each, the number of its table.
         """
-        ranks = self.plan.ranks
         return {
-            "store": {
-                "rank": ranks,
-                "ranks": ranks + 1,
-                "tables": self._described,
-                "shards": self._shards(),
-            },
+            "store": self.store.described_for_a_rank_more(),
             "features": tuple(feature.path for feature in self.features),
             "tables": tuple(feature.table for feature in self.features),
         }
-
-    def _shards(self) -> list[dict[str, int]]:
-        return [dataclasses.asdict(shard) for shard in self.plan.shards]
 
     def _route(self, inputs: Sequence[FeatureInput]) -> Any:
         return load().trepak_embedding_route(
@@ -169,7 +128,7 @@ class EmbeddingTables:
             [one.splits for one in inputs],
             features=[feature.path for feature in self.features],
             tables=[feature.table for feature in self.features],
-            store=self._store,
+            store=self.store.number,
         )
 
     def ask_nothing(self) -> Asked:
@@ -190,7 +149,7 @@ class EmbeddingTables:
         else:
             wanted, splits = self._receive(asked.ids, tf.int64, "ids")
         rows, row_splits = load().trepak_embedding_lookup(
-            wanted, splits, store=self._store, permits=permits
+            wanted, splits, store=self.store.number, permits=permits
         )
         sent = self._send(rows, row_splits, "rows").ticket
         return Answered(asked.routing, asked.value_splits, wanted, splits, sent)
@@ -270,21 +229,9 @@ class EmbeddingTables:
             row_optimizers.rates(self.optimizers),
             tf.cast(self.optimizers[0].iterations.value, tf.int64),
             tf.constant(1 / self.plan.ranks, tf.float32),
-            store=self._store,
+            store=self.store.number,
             permits=permits,
         )
-
-    def permits(self, reset: bool = False) -> dict[str, Any]:
-        """Returns what look-ups with permits have seen since the last reset.
-
-        look_ups: how many there were; most_stale: updates of batches before its own that one has
-        missed at most; versions: of the last ones, how many updates each has seen.
-
-        Args:
-            reset: forget it, and have all permits there again.
-        """
-        found: dict[str, Any] = call("embedding_permits", store=self._store, reset=reset)
-        return found
 
     def _exchange(self, values: Any, splits: Any) -> Any:
         """Sends numbers to the ranks that have the rows, and returns theirs."""
@@ -315,34 +262,14 @@ class EmbeddingTables:
                 columns = slice(shard.first_column, shard.first_column + shard.columns)
                 self.rows.write(number, shard.rows, values[:, None, columns])
 
-    def check_that_files_hold_all(self) -> None:
-        """Checks that files can have all that these tables are.
-
-        Raises:
-            NotImplementedError: a table admits rows by `min_count`: which ones it has admitted, and
-                what stands for the others, files do not have, and without it no row is found.
-        """
-        for table in self.plan.tables:
-            if self._storage.of_table(table.name)["min_count"]:
-                raise NotImplementedError(
-                    f"the table {table.name!r} admits rows by min_count, and files can't have "
-                    "which ones it has admitted: train without min_count, or keep what "
-                    "get_embedding_tables() returns yourself."
-                )
-
     def whole(self, table: int) -> Any:
         """Returns a whole table's weights, float32, [rows, columns]; no collective call."""
         return tf.constant(self.rows.whole(table)[:, 0])
 
-    def statistics(self) -> dict[str, int]:
-        """Returns what this rank's share has counted.
+    def permits(self, reset: bool = False) -> dict[str, Any]:
+        """Returns how stale look-ups were; see `EmbeddingStore.permits`."""
+        return self.store.permits(reset)
 
-        ids: ids of this rank's batches; unique_rows: rows that they were of, once for each batch;
-        rows_looked_up, rows_updated: of this rank's, for all ranks; updates: steps that have
-        trained; bytes: of rows, touched or not, in memory and in files; fast_bytes: of these in
-        memory; disk_bytes: that files have taken; fast_rows: rows that were looked up in memory;
-        moves: of rows between memory and files; evictions: of these, out of memory; rows_admitted:
-        now, of tables with a min_count; rows_dropped: for a row_limit.
-        """
-        counted: dict[str, int] = call("embedding_statistics", store=self._store)
-        return counted
+    def statistics(self) -> dict[str, int]:
+        """Returns what this rank's share has counted; see `EmbeddingStore.statistics`."""
+        return self.store.statistics()

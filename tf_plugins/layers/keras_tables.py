@@ -35,7 +35,7 @@ def save(layer: str, tables: EmbeddingTables, store: Any) -> None:
         MemoryError: this rank has not enough memory for them.
         NotImplementedError: a table admits rows by `min_count`.
     """
-    tables.check_that_files_hold_all()
+    tables.store.check_that_files_hold_all()
     check_memory(layer, tables)
     about = json.dumps(described_tables.describe(tables)).encode()
     store[_ABOUT] = np.frombuffer(about, np.uint8)

@@ -243,14 +243,15 @@ class _Pipeline:
         zeros = tf.zeros([basics.size()], tf.int64)
         told, _ = alltoall_async(zeros, name=f"{self._label}: updated").wait()
         # Added, because TensorFlow drops a wait on whose values nothing depends.
-        return [
-            [one._replace(value_splits=one.value_splits + told) for one in calls]
-            for calls in gradients
-        ]
+        with tf.device("CPU"):
+            return [
+                [one._replace(value_splits=one.value_splits + told) for one in calls]
+                for calls in gradients
+            ]
 
     def _sent_back(self, gradients: list[list[Gradients]]) -> list[list[Returned]]:
-        pairs = zip(embedding_layers(self._model), gradients, strict=True)
-        return [[layer.tables.send_back(one) for one in calls] for layer, calls in pairs]
+        layers = zip(embedding_layers(self._model), gradients, strict=True)
+        return [[layer.tables.send_back(one) for one in calls] for layer, calls in layers]
 
     def _updated(self, returned: list[list[Returned]]) -> None:
         for layer, calls in zip(embedding_layers(self._model), returned, strict=True):

@@ -1,5 +1,6 @@
 #include "ops/runtime/observe/timeline.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -106,7 +107,7 @@ void Timeline::Span(Track track, std::string_view name, Clock::time_point begin,
   }
   std::string event = ",\n{\"ph\":\"X\",\"name\":" + Quoted(name) +
                       ",\"ts\":" + Microseconds(begin.time_since_epoch()) +
-                      ",\"dur\":" + Microseconds(end - begin);
+                      ",\"dur\":" + Microseconds(std::max(end - begin, Clock::duration::zero()));
   const char* before = ",\"args\":{";
   for (const auto& [what, number] : numbers) {
     event += before + Quoted(what) + ":" + std::to_string(number);

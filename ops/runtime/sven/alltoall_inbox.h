@@ -40,7 +40,6 @@ struct AlltoallExchange {
   Clock::time_point scattered;  // when this rank's splits were
   Clock::time_point complete;   // when the last split came
   uint32_t last = 0;            // whose it was
-  int row = 0;                  // of a timeline
 
   bool is_over() const { return missing == 0 && (callback != nullptr || is_discarded); }
 };

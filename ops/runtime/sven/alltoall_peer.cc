@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "ops/runtime/sven/alltoall_messages.h"
@@ -31,9 +30,9 @@ AlltoallPeer::AlltoallPeer(const Options& options, size_t credit,
                            std::shared_ptr<ErrorLatch> errors, Timeline* timeline)
     : Endpoint(options, std::move(errors)),
       credit_(credit),
-      timeline_(timeline),
       peers_(options.size, Peer(credit)),
-      inbox_(options.rank, options.size) {
+      inbox_(options.rank, options.size),
+      spans_(timeline) {
   counters_.last.resize(options.size);
 }
 
@@ -71,8 +70,8 @@ Status AlltoallPeer::ScatterAs(const AlltoallInbox::Id& id, const AlltoallRows& 
                                std::vector<Payload> splits) {
   const uint32_t me = options().rank;
   const uint32_t size = options().size;
-  inbox_.At(id).row = FreeRow();
   TREPAK_RETURN_IF_ERROR(inbox_.Put(me, id, rows, std::move(splits[me])));
+  spans_.Begin(id);
   for (uint32_t i = 1; i < size; ++i) {
     const uint32_t rank = (me + i) % size;
     Message split;
@@ -156,7 +155,7 @@ Status AlltoallPeer::End(const AlltoallInbox::Id& id, Over* over) {
     return OkStatus();
   }
   AlltoallExchange exchange = inbox_.Remove(id);
-  Show(id, exchange);
+  spans_.End(id, names_.at(id.first), exchange);
   ++counters_.exchanges;
   over->callback = std::move(exchange.callback);
   if (over->callback) {
@@ -171,32 +170,6 @@ Status AlltoallPeer::End(const AlltoallInbox::Id& id, Over* over) {
     }
   }
   return OkStatus();
-}
-
-// The first row of a timeline on which no exchange of this rank is under way.
-int AlltoallPeer::FreeRow() const {
-  std::set<int> taken;
-  for (const auto& [id, exchange] : inbox_.exchanges()) {
-    if (exchange.splits[options().rank].has_value()) {
-      taken.insert(exchange.row);
-    }
-  }
-  int row = 0;
-  while (taken.count(row) > 0) {
-    ++row;
-  }
-  return row;
-}
-
-void AlltoallPeer::Show(const AlltoallInbox::Id& id, const AlltoallExchange& exchange) const {
-  if (!timeline_->on()) {
-    return;
-  }
-  timeline_->Span(Timeline::Track::kAlltoalls, names_.at(id.first), exchange.scattered,
-                  exchange.complete,
-                  {{"number", static_cast<int64_t>(id.second)},
-                   {"last rank", static_cast<int64_t>(exchange.last)}},
-                  exchange.row);
 }
 
 Status AlltoallPeer::Report(uint32_t rank) {

@@ -18,6 +18,7 @@
 #include "ops/runtime/observe/timeline.h"
 #include "ops/runtime/sven/alltoall_inbox.h"
 #include "ops/runtime/sven/alltoall_outbox.h"
+#include "ops/runtime/sven/alltoall_spans.h"
 
 namespace trepak {
 
@@ -93,18 +94,16 @@ class AlltoallPeer : public Endpoint {
   Status Report(uint32_t rank);
   Status Want(uint32_t rank, const AlltoallInbox::Id& id);
   Status End(const AlltoallInbox::Id& id, Over* over);
-  int FreeRow() const;
-  void Show(const AlltoallInbox::Id& id, const AlltoallExchange& exchange) const;
   Status TooLate(const AlltoallInbox::Id& id, const AlltoallExchange& exchange) const;
 
   const size_t credit_;
-  Timeline* const timeline_;
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   std::unordered_map<uint32_t, std::string> names_;  // by key
   std::unordered_map<uint32_t, uint64_t> next_;      // iteration, by key
   std::vector<Peer> peers_;                          // by rank
   AlltoallInbox inbox_;
+  AlltoallSpans spans_;
   Counters counters_;
 };
 

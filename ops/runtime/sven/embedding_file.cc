@@ -99,6 +99,11 @@ void EmbeddingFile::WillNeed(size_t begin, size_t bytes) const {
   (void)madvise(data_ + page_begin, begin + bytes - page_begin, MADV_WILLNEED);
 }
 
+bool EmbeddingFile::IsInMemory(size_t begin) const {
+  unsigned char is_there = 0;
+  return mincore(data_ + begin / kPage * kPage, 1, &is_there) == 0 && (is_there & 1) != 0;
+}
+
 Status EmbeddingFile::TakeBlock(size_t block) {
   std::lock_guard<std::mutex> lock(taking_);
   if (taken_[block].load(std::memory_order_relaxed) != 0) {

@@ -56,6 +56,8 @@ class EmbeddingFile {
   // Has the kernel begin to read them, if they are not in memory: the disk works at many reads at
   // once, whereas who touches a page waits for it.
   void WillNeed(size_t begin, size_t bytes) const;
+  // Whether the first of them are in memory.
+  bool IsInMemory(size_t begin) const;
 
   // Whether all bytes may be touched.
   bool is_whole() const { return taken_bytes_.load(std::memory_order_acquire) == bytes_; }

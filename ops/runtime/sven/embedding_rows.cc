@@ -126,9 +126,20 @@ Status EmbeddingRows::Place(const std::vector<bool>& chosen, Moves* moves) {
   return OkStatus();
 }
 
-void EmbeddingRows::WillNeed(int64_t row) const {
-  if (file_ != nullptr && !IsFast(row) && HasHome(row)) {
-    file_->WillNeed(static_cast<size_t>(row) * record_bytes(), record_bytes());
+void EmbeddingRows::WillNeed(const int64_t* rows, size_t count) const {
+  // To ask the kernel for a row that is there takes about as long as to copy several. Where the
+  // kernel keeps the whole file in memory, all of some that are looked at are there.
+  constexpr size_t kLookedAt = 32;
+  const auto is_at_home = [&](int64_t row) { return !IsFast(row) && HasHome(row); };
+  const auto begin = [&](int64_t row) { return static_cast<size_t>(row) * record_bytes(); };
+  bool is_all_there = true;
+  for (size_t i = 0; i < count && is_all_there; i += 1 + count / kLookedAt) {
+    is_all_there = !is_at_home(rows[i]) || file_->IsInMemory(begin(rows[i]));
+  }
+  for (size_t i = 0; i < count && !is_all_there; ++i) {
+    if (is_at_home(rows[i])) {
+      file_->WillNeed(begin(rows[i]), record_bytes());
+    }
   }
 }
 

@@ -131,8 +131,8 @@ class EmbeddingRows {
   // Whether all may be.
   bool HasAllPlaces() const { return file_ == nullptr || file_->is_whole(); }
 
-  // Has a row read into memory if it lies in the file, since it will be used soon.
-  void WillNeed(int64_t row) const;
+  // Has rows read into memory that lie in the file, since they will be used soon.
+  void WillNeed(const int64_t* rows, size_t count) const;
 
   bool has_tiers() const { return file_ != nullptr; }
   bool IsFast(int64_t row) const { return places_ != nullptr && places_[row] != kRowIsHome; }

@@ -48,9 +48,7 @@ void InBlocks(const EmbeddingRows& all, Span<int64_t> rows, const Use& use) {
   }
   for (size_t begin = 0; begin < rows.size; begin += kReadAtOnce) {
     const Span<int64_t> block{rows.data + begin, std::min(kReadAtOnce, rows.size - begin)};
-    for (const int64_t row : block) {
-      all.WillNeed(row);
-    }
+    all.WillNeed(block.data, block.size);
     use(block);
   }
 }
