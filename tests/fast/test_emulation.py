@@ -141,6 +141,26 @@ def test_marks_keep_nothing_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(take_step_times()) == 1
 
 
+def test_marks_of_two_optimizers_come_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_probe, "_enabled", True)
+    take_step_times()
+
+    @tf.function
+    def step(value: Any) -> Any:
+        first, mark = mark_ready([value])
+        first = mark_done([emulated_compute(first[0], 20.0)], mark)
+        second, mark = mark_ready([value])
+        return first, mark_done([tf.identity(second[0])], mark)
+
+    for _ in range(3):
+        step(tf.ones([2]))
+    times = take_step_times()
+    assert len(times) == 6
+    assert all(one.begin <= one.ready <= one.done for one in times)
+
+
 def test_step_times() -> None:
     take_step_times()
     for _ in range(3):

@@ -128,6 +128,17 @@ def tables_go_with_their_model() -> None:
 
 
 @case
+def a_frozen_layer_is_not_trained() -> None:
+    for stages in (0, 1, 4):
+        model = model_with_embeddings()
+        layer_of(model).trainable = False
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        trepak.pipeline(model, stages)
+        fit(model)
+        assert layer_of(model).tables.statistics()["updates"] == 0, stages
+
+
+@case
 def wrong_models_are_refused() -> None:
     with pytest.raises(ValueError, match="stages must be one of"):
         trepak.pipeline(model_with_embeddings(), 3)
