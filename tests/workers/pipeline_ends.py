@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from harness import case
+from keras_rs.layers import FeatureConfig, TableConfig
 from pipeline import BATCH, STEPS, compiled, fit, layer_of, model_with_embeddings, samples
 
 import trepak
 import trepak.keras as hvd
+from trepak.layers import DistributedEmbedding
 from trepak.tf_plugins.model.pipeline import _PERMITS
 
 
@@ -125,6 +128,30 @@ def tables_go_with_their_model() -> None:
         keras.backend.clear_session()
         gc.collect()
         assert tables() is None, stages
+
+
+class Subclassed(keras.Model):
+    """A model whose layers are built when it is called first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = TableConfig("item", 50, 4, optimizer=keras.optimizers.SGD(0.1))
+        self.rows = DistributedEmbedding({"item": FeatureConfig("item", table, (None,), (None, 4))})
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, ids: Any) -> Any:
+        return self.dense(self.rows({"item": ids})["item"])
+
+
+@case
+def a_model_that_is_not_built_is_when_it_trains() -> None:
+    for stages in (1, 4):
+        model = Subclassed()
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+        ids = np.random.default_rng(hvd.rank()).integers(50, size=[4 * BATCH])
+        trepak.pipeline(model, stages)
+        model.fit(ids, np.ones([4 * BATCH, 1], "float32"), batch_size=BATCH, verbose=0)
+        assert model.rows.tables.statistics()["updates"] == 4
 
 
 @case

@@ -154,12 +154,28 @@ class _Pipeline:
         self._is_read = isinstance(data, Read) or (data is None and self._is_read)
         if self._is_read:  # its end is there for all ranks at once
             return _Batch(None, [], False) if data is None else self._begin_read(data)
+        self._build(data)
         at_hand = alltoall_async(
             tf.fill([basics.size()], tf.constant(int(data is not None))),
             name=f"{self._label}: batches at hand",
         )
         # Who has no more sends empty ids: the others wait for them.
         return _Batch(data, self._nothing() if data is None else self._ask(data), at_hand)
+
+    def _build(self, data: Any) -> None:
+        """Makes the tables of a model that makes its layers' variables when it is called first.
+
+        Raises:
+            ValueError: this rank has no batch to call it with.
+        """
+        if all(layer.tables is not None for layer in embedding_layers(self._model)):
+            return
+        if data is None:
+            raise ValueError(
+                f"rank {basics.rank()} has no data, and the model {self._model.name!r} is not "
+                "built: call it once on all ranks before fit."
+            )
+        self._model._symbolic_build(data_batch=data)
 
     def _begin_read(self, data: Read) -> _Batch:
         return _Batch(data.batch, self._ask(data.batch, data.wanted), True)
