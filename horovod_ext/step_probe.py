@@ -106,7 +106,7 @@ def _mark(after: list[Any], make: Callable[[], Any]) -> Any:
     keep what follows it in the program from running beside the reduction. Marks alone have an
     order, since steps come one after the other.
     """
-    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    graph: Any = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     before = getattr(graph, "_trepak_last_mark", None)
     with tf.control_dependencies([*after, *([] if before is None else [before])]):
         mark = make()

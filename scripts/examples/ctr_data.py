@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +99,8 @@ def _of_files(name: str, files: Any, options: argparse.Namespace, rank: int, siz
     blocks = blocks.filter(lambda _, labels: tf.shape(labels)[0] == _BLOCK * each)
     blocks = blocks.enumerate().map(lambda number, block: _shuffled(number, block, options.seed))
     train = blocks.flat_map(lambda *block: tf.data.Dataset.from_tensor_slices(_tail(block)))
-    held_out = list(blocks.map(_head).take(max(1, _HELD_OUT // batch)))
+    with malformed_lines():
+        held_out = list(blocks.map(_head).take(max(1, _HELD_OUT // batch)))
     batches = min(allgather_object(len(held_out), name="batches held out"))
     if not batches:
         raise InputError(
@@ -112,6 +115,22 @@ def _of_files(name: str, files: Any, options: argparse.Namespace, rank: int, siz
         numerical,
         lengths,
     )
+
+
+@contextlib.contextmanager
+def malformed_lines() -> Iterator[None]:
+    """Makes a line of a file that is not what it should be an error of the user's.
+
+    Raises:
+        InputError: there is one; it names file and line.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(r"([^\n\[\]']+, line \d+: expected [^\n\]]*)", str(error))
+        if found is None:
+            raise
+        raise InputError(found[1].strip()) from error
 
 
 def _format(

@@ -59,18 +59,19 @@ def _main(arguments: list[str] | None) -> int:
     # Keras says so of all data whose length it does not know.
     warnings.filterwarnings("ignore", "Your input ran out of data")
     progress = Progress(embedding, data, options)
-    model.fit(
-        data.train,
-        epochs=options.epochs,
-        steps_per_epoch=data.steps,
-        shuffle=False,  # the data are
-        callbacks=[
-            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-            hvd.callbacks.MetricAverageCallback(),
-            progress,
-        ],
-        verbose=0,
-    )
+    with ctr_data.malformed_lines():
+        model.fit(
+            data.train,
+            epochs=options.epochs,
+            steps_per_epoch=data.steps,
+            shuffle=False,  # the data are
+            callbacks=[
+                hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                hvd.callbacks.MetricAverageCallback(),
+                progress,
+            ],
+            verbose=0,
+        )
     report(model, embedding, progress, options)
     return 0
 

@@ -239,3 +239,14 @@ def test_names_that_there_are_not_are_refused() -> None:
         distribute_embeddings(sequential(), {"e": SGD, "x": SGD})
     with pytest.raises(ValueError, match="RMSprop"):
         distribute_embeddings(sequential(), keras.optimizers.RMSprop())
+
+
+def test_the_given_model_says_where_its_tables_are() -> None:
+    ids = Input([], dtype="int32")
+    given = keras.Model(ids, keras.layers.Dense(1)(Embedding(30, 4, name="rows")(ids)), name="mine")
+    given.compile(keras.optimizers.SGD(0.1), loss="mse")
+    given.predict(np.arange(4), verbose=0)
+    distribute_embeddings(given, SGD)
+    for call in (given, given.get_layer("rows"), lambda x: given.predict(x, verbose=0)):
+        with pytest.raises(RuntimeError, match="the model that distribute_embeddings has returned"):
+            call(np.arange(4))

@@ -20,7 +20,7 @@ from pipeline import BATCH, STEPS, compiled, fit, layer_of, model_with_embedding
 import trepak
 import trepak.keras as hvd
 from trepak.layers import DistributedEmbedding
-from trepak.tf_plugins.model.pipeline import _PERMITS
+from trepak.tf_plugins.model.pipeline_graphs import PERMITS
 
 
 @case
@@ -166,10 +166,23 @@ def a_frozen_layer_is_not_trained() -> None:
 
 
 @case
+def optimizers_that_rows_cannot_have_are_refused() -> None:
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))
+    for optimizer, message in (
+        (hvd.DistributedOptimizer(scaled), "LossScaleOptimizer"),
+        (hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), sync=trepak.RNA()), "sync=trepak.BSP"),
+    ):
+        model = model_with_embeddings()
+        model.compile(optimizer, loss="mse")
+        with pytest.raises(ValueError, match=message):
+            fit(model)
+
+
+@case
 def wrong_models_are_refused() -> None:
     with pytest.raises(ValueError, match="stages must be one of"):
         trepak.pipeline(model_with_embeddings(), 3)
     plain = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
     with pytest.raises(ValueError, match="DistributedEmbedding"):
         trepak.pipeline(plain)
-    assert _PERMITS == 3
+    assert PERMITS == 3

@@ -225,7 +225,8 @@ class EmbeddingPlacement(keras.callbacks.Callback):
             f"Embedding placement, {self._kind}, after {self._steps} steps: "
             f"{placed.fast_rows:,} of {placed.rows:,} rows in fast memory, alpha {alpha:.4f} "
             f"({counted['fast_bytes'] / 2**20:,.1f} of {counted['bytes'] / 2**20:,.1f} MiB), "
-            f"expected hit share {expected:.4f}."
+            f"expected hit share {expected:.4f}, as in the warm-up."
+            + ("" if placed.fast_rows else " Give the layer a larger fast_bytes=.")
         )
 
     def _track(self, policy: str) -> None:

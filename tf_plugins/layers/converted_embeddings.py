@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -82,7 +82,21 @@ def distribute_embeddings(
         outputs = walk.finish(_looked_up(layer, walk.calls, features))
     made = _class_of(model)(inputs=graph._inputs_struct, outputs=outputs, name=model.name)
     _move_values(wanted.values(), layer)
+    for one in (model, *wanted.values()):
+        one.call = _gone(one.name)
+    # What has been traced would go on with the old tables, and keep them.
+    model.train_function = model.test_function = model.predict_function = None
     return made
+
+
+def _gone(name: str) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(
+            f"{name!r} has given its tables to the model that distribute_embeddings has returned: "
+            "call that one."
+        )
+
+    return call
 
 
 def _graph_of(model: Any) -> Any:

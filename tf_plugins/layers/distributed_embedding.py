@@ -95,6 +95,8 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         self.schedule: Schedule = Exact()
         super().__init__(feature_configs, **kwargs)
 
+    has_rows_on_ranks = True  # what optimizers must know
+
     def _has_sparsecore(self) -> bool:
         return True  # what KerasRS places on sparse cores, trepak places on ranks
 

@@ -57,6 +57,26 @@ def _steps(model: Any) -> list[Any]:
     return [one._trepak.step for one in optimizers_of(model) if is_distributed(one)]
 
 
+def check_rows(model: Any) -> None:
+    """Checks that a model's optimizers go with the rows of its `DistributedEmbedding` layers.
+
+    Raises:
+        ValueError: gradients are scaled, or ranks go at their own pace.
+    """
+    if not any(getattr(one, "has_rows_on_ranks", False) for one in model._flatten_layers()):
+        return
+    if any(isinstance(one, keras.optimizers.LossScaleOptimizer) for one in optimizers_of(model)):
+        raise ValueError(
+            "a LossScaleOptimizer would train the rows of a DistributedEmbedding with scaled "
+            "gradients: compile without it, and take mixed_bfloat16 in place of mixed_float16."
+        )
+    if asynchronous_steps(model):
+        raise ValueError(
+            "with a DistributedEmbedding all ranks look up rows together, but the optimizer's "
+            "sync= lets each go at its own pace: use sync=trepak.BSP()."
+        )
+
+
 def flush(model: Any) -> None:
     """Applies what waits in a model's optimizers; a collective call."""
     for optimizer in filter(is_distributed, optimizers_of(model)):

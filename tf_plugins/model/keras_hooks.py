@@ -20,7 +20,12 @@ from keras.src.trainers.trainer import Trainer
 
 from trepak.horovod_ext import basics, config
 from trepak.tf_plugins.callbacks.comparison import Comparison, KeepsAlike
-from trepak.tf_plugins.model.distributed_models import is_distributed, optimizers_of, process_set_of
+from trepak.tf_plugins.model.distributed_models import (
+    check_rows,
+    is_distributed,
+    optimizers_of,
+    process_set_of,
+)
 from trepak.tf_plugins.model.keras_changes import change
 from trepak.tf_plugins.model.lockstep import out_of_lockstep
 from trepak.tf_plugins.model.tracing import reject_replicas
@@ -71,6 +76,7 @@ def _leave_xla_out(model: Any) -> None:
 def _making(plain: Callable[..., Any]) -> Callable[..., Any]:
     def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         _leave_xla_out(self)  # optimizers may have come after compile()
+        check_rows(self)
         return plain(self, *args, **kwargs)
 
     return make_train_function

@@ -11,7 +11,7 @@ traced, which is that of the schedule.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,24 +19,14 @@ import tensorflow as tf
 
 from trepak.horovod_ext import basics
 from trepak.horovod_ext.alltoall import Alltoall, alltoall_async
-from trepak.tf_plugins.layers.embedding_batches import (
-    Answered,
-    Asked,
-    Gradients,
-    Read,
-    Returned,
-    Wanted,
-)
-from trepak.tf_plugins.layers.embedding_schedule import Ahead, AskedAhead, scheduled
-from trepak.tf_plugins.model.distributed_models import synchronous_steps
+from trepak.tf_plugins.layers.embedding_batches import Answered, Asked, Read, Returned
 from trepak.tf_plugins.model.flushing import flushing_methods
-from trepak.tf_plugins.model.look_ups import embedding_layers, look_ups
+from trepak.tf_plugins.model.look_ups import embedding_layers
 from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
+from trepak.tf_plugins.model.pipeline_graphs import PipelineGraphs, label_of
 
 _NAME = "pipeline"
 STAGES = (0, 1, 4)
-# The look-up of batch t sees at least the update of batch t - 3.
-_PERMITS = 3
 _AHEAD = 2  # batches whose ids are under way while one is trained
 
 
@@ -109,14 +99,7 @@ class _Pipeline:
         self._is_read = False
         self._window: deque[_Batch] = deque()
         self._returned: list[list[Returned]] | None = None  # of the batch before
-        self._calls = [1] * len(embedding_layers(model))  # by layer, of a step
-        self._ask = self._function(self._asked)
-        self._answer = self._function(self._answered)
-        self._train = self._function(self._trained)
-        self._update = self._function(self._updated)
-
-    def _function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        return plain if self._model.run_eagerly else _for_any_rows(plain)
+        self._graphs = PipelineGraphs(model, self._is_whole)
 
     def step(self, iterator: Iterator[Any]) -> Any:
         """Trains on the next batch: Keras' train function.
@@ -137,9 +120,9 @@ class _Pipeline:
         self._window.append(self._begin(iterator))
         following = self._window[0] if self._window and self._window[0].is_everywhere() else None
         if batch.answered is None and self._is_whole:
-            batch.answered = self._answer(batch.asked)
+            batch.answered = self._graphs.answer(batch.asked)
         returned, self._returned = self._returned, None
-        logs, self._returned, answered = self._train(
+        logs, self._returned, answered = self._graphs.train(
             batch.data,
             batch.answered or batch.asked,
             returned,
@@ -157,10 +140,10 @@ class _Pipeline:
         self._build(data)
         at_hand = alltoall_async(
             tf.fill([basics.size()], tf.constant(int(data is not None))),
-            name=f"{self._label}: batches at hand",
+            name=f"{label_of(self._model)}: batches at hand",
         )
         # Who has no more sends empty ids: the others wait for them.
-        return _Batch(data, self._nothing() if data is None else self._ask(data), at_hand)
+        return _Batch(data, self._nothing() if data is None else self._graphs.ask(data), at_hand)
 
     def _build(self, data: Any) -> None:
         """Makes the tables of a model that makes its layers' variables when it is called first.
@@ -178,13 +161,13 @@ class _Pipeline:
         self._model._symbolic_build(data_batch=data)
 
     def _begin_read(self, data: Read) -> _Batch:
-        return _Batch(data.batch, self._ask(data.batch, data.wanted), True)
+        return _Batch(data.batch, self._graphs.ask(data.batch, data.wanted), True)
 
     def flush(self) -> None:
         """Makes the updates that are left, as soon as all ranks' gradients are here."""
         returned, self._returned = self._returned, None
         if returned is not None:
-            self._update(returned)
+            self._graphs.update(returned)
 
     def restart(self) -> None:
         """Begins anew: what was looked up and not trained is forgotten."""
@@ -195,124 +178,6 @@ class _Pipeline:
             if layer.tables is not None:
                 layer.tables.permits(reset=True)
 
-    @property
-    def _label(self) -> str:
-        return str(embedding_layers(self._model)[0].tables.label)
-
     def _nothing(self) -> list[list[Asked]]:
-        layers = zip(embedding_layers(self._model), self._calls, strict=True)
+        layers = zip(embedding_layers(self._model), self._graphs.calls, strict=True)
         return [[layer.tables.ask_nothing() for _ in range(calls)] for layer, calls in layers]
-
-    # What follows is traced.
-
-    def _asked(self, data: Any, wanted: Any = None) -> list[list[Asked | Wanted]]:
-        model, layers = self._model, embedding_layers(self._model)
-        calls = look_ups(model, data)
-        self._calls = [len(one) for one in calls]
-        if wanted is None:
-            pairs = zip(layers, calls, strict=True)
-            return [[layer.tables.ask(one) for one in found] for layer, found in pairs]
-        return [
-            [layer.tables.asked(one, *told) for one, told in zip(found, of_calls, strict=True)]
-            for layer, found, of_calls in zip(layers, calls, wanted, strict=True)
-        ]
-
-    def _answered(self, asked: list[list[Any]]) -> list[list[Answered]]:
-        pairs = zip(embedding_layers(self._model), asked, strict=True)
-        return [
-            [layer.tables.answer(one, _permits(layer, calls)) for one in calls]
-            for layer, calls in pairs
-        ]
-
-    def _trained(
-        self,
-        data: Any,
-        batch: Any,
-        returned: list[list[Returned]] | None,
-        following: list[list[Any]] | None,
-    ) -> tuple[Any, list[list[Returned]] | None, list[list[Answered]] | None]:
-        layers = embedding_layers(self._model)
-        answered = None if following is None else self._answered(following)
-        schedules: list[Any] = [(Ahead if self._is_whole else AskedAhead)(calls) for calls in batch]
-        with scheduled(layers, schedules):
-            logs = self._model._autoconvert_optionals(self._model.train_step)(data)
-        if returned is not None:
-            self._updated(returned)
-        if not self._is_whole:
-            return logs, None, answered
-        parts = zip(layers, schedules, batch, strict=True)
-        gradients = [_left(layer, one, calls) for layer, one, calls in parts]
-        # They have time until the next batch is trained. Everybody waits for the dense ones, with
-        # which they would share the links: they go when the dense layers are updated.
-        dense = [tf.identity(one.value) for one in self._model.trainable_variables]
-        with tf.control_dependencies(dense):
-            if basics.size() > 1 and synchronous_steps(self._model):
-                gradients = self._when_all_have_updated(gradients)
-            return logs, self._sent_back(gradients), answered
-
-    def _when_all_have_updated(self, gradients: list[list[Gradients]]) -> list[list[Gradients]]:
-        """Returns the gradients when all ranks have updated their dense layers.
-
-        Ranks do not end a reduction at once. What the first ones send next, to all others, would
-        hold up the last bytes of those that are still in it, and with them the next reduction.
-        """
-        zeros = tf.zeros([basics.size()], tf.int64)
-        told, _ = alltoall_async(zeros, name=f"{self._label}: updated").wait()
-        # Added, because TensorFlow drops a wait on whose values nothing depends.
-        with tf.device("CPU"):
-            return [
-                [one._replace(value_splits=one.value_splits + told) for one in calls]
-                for calls in gradients
-            ]
-
-    def _sent_back(self, gradients: list[list[Gradients]]) -> list[list[Returned]]:
-        layers = zip(embedding_layers(self._model), gradients, strict=True)
-        return [[layer.tables.send_back(one) for one in calls] for layer, calls in layers]
-
-    def _updated(self, returned: list[list[Returned]]) -> None:
-        for layer, calls in zip(embedding_layers(self._model), returned, strict=True):
-            for one in calls:
-                layer.tables.update(one, _permits(layer, calls))
-
-
-def _for_any_rows(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that is traced once for each pattern of arguments that are None.
-
-    How many rows others want differs from batch to batch: without this TensorFlow would trace the
-    first batch's numbers, and those of the second.
-    """
-    function = tf.function(plain, reduce_retracing=True, autograph=False)
-    traced = set()
-
-    def call(*arguments: Any) -> Any:
-        pattern = tuple(one is None for one in arguments)
-        if pattern not in traced:
-            traced.add(pattern)
-            function.get_concrete_function(*tf.nest.map_structure(_any_rows, arguments))
-        return function(*arguments)
-
-    return call
-
-
-def _any_rows(value: Any) -> Any:
-    if value is None:
-        return None
-    spec = tf.type_spec_from_value(value)
-    if isinstance(spec, tf.TensorSpec) and spec.shape.rank:
-        return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
-    return spec
-
-
-def _permits(layer: Any, calls: Sequence[Any]) -> int:
-    return _PERMITS * len(calls) if layer.trainable else 0
-
-
-def _left(layer: Any, schedule: Ahead, calls: Sequence[Any]) -> list[Gradients]:
-    """Returns the gradients of a layer; all that was looked up must have them."""
-    if len(schedule.gradients) != (len(calls) if layer.trainable else 0):
-        raise ValueError(
-            f"the loss does not depend on all outputs of {layer.name}, or other variables than the "
-            "model's trainable ones are trained: a pipeline can't tell which updates will come. "
-            "Set layer.trainable = False, or train without pipeline()."
-        )
-    return schedule.gradients

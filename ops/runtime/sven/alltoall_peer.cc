@@ -281,7 +281,8 @@ Status AlltoallPeer::TooLate(const AlltoallInbox::Id& id, const AlltoallExchange
   return DeadlineExceededError("it waited " + std::to_string(options().deadline.count() / 1000) +
                                " s for the splits of ranks " + ranks + " in the alltoall \"" +
                                (name == names_.end() ? "" : name->second) + "\", number " +
-                               std::to_string(id.second) + ": do all ranks call it as often?");
+                               std::to_string(id.second) +
+                               ": do all ranks call it as often, also where they evaluate?");
 }
 
 void AlltoallPeer::Failed(const Status& status) {
