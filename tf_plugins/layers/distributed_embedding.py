@@ -41,6 +41,8 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
     one rank alone reads and writes the tables of all.
     """
 
+    has_rows_on_ranks = True  # what optimizers must know
+
     def __init__(
         self,
         feature_configs: Any,
@@ -94,8 +96,6 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         self.tables: EmbeddingTables | None = None
         self.schedule: Schedule = Exact()
         super().__init__(feature_configs, **kwargs)
-
-    has_rows_on_ranks = True  # what optimizers must know
 
     def _has_sparsecore(self) -> bool:
         return True  # what KerasRS places on sparse cores, trepak places on ranks
