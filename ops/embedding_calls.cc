@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/calls.h"
+#include "ops/embedding_devices.h"
 #include "ops/embedding_stores.h"
 #include "ops/runtime/sven/embedding_peer.h"
 #include "ops/session_ops.h"
@@ -101,7 +102,8 @@ EmbeddingShard ShardOf(const Json& given) {
 
 // rank, ranks, tables: [{name, vocabulary, dim, optimizer: {name, …}, hashed, min_count,
 // row_limit}], shards: [{table, rank, first_row, row_stride, rows, first_column, columns}],
-// fast_bytes, folder. What a table has behind its optimizer, and the last two, may be left out.
+// fast_bytes, folder, device: as TrepakEmbeddingDevice numbers it, 0: none. What a table has behind
+// its optimizer, and the last three, may be left out.
 absl::Status Open(const Arguments& given, Json* result) {
   std::vector<EmbeddingTable> tables;
   for (const Json& table : given.Get<Json>("tables")) {
@@ -115,7 +117,8 @@ absl::Status Open(const Arguments& given, Json* result) {
   TF_RETURN_IF_ERROR(ToEmbeddingError(EmbeddingPlan::Make(
       given.Get<size_t>("ranks"), std::move(tables), std::move(shards), &plan)));
   const TierOptions tiers = {given.GetOr<std::string>("folder", ""),
-                             given.GetOr<uint64_t>("fast_bytes", 0)};
+                             given.GetOr<uint64_t>("fast_bytes", 0),
+                             EmbeddingDevices::Global().Take(given.GetOr<int64_t>("device", 0))};
   std::shared_ptr<EmbeddingStore> store;
   TF_RETURN_IF_ERROR(ToEmbeddingError(
       EmbeddingStore::Make(std::move(plan), given.Get<size_t>("rank"), tiers, &store)));

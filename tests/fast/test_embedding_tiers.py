@@ -260,16 +260,17 @@ def test_options_are_checked(tmp_path: Path) -> None:
     names = ["user", "item"]
     for wrong, message in (
         ({"fast_bytes": 5}, "needs a folder="),
+        ({"device": "GPU:0"}, "'GPU:0' needs fast_bytes="),
         ({"hashed": ["users"]}, r"hashed= names the tables \['users'\]"),
         ({"min_count": {"users": 1}}, r"min_count= names the tables \['users'\]"),
         ({"min_count": {"user": -1}}, "'user' must be at least 0"),
         ({"row_limit": {"user": 4}}, "'user' needs a min_count="),
     ):
-        given: dict[str, Any] = {"fast_bytes": 0, "folder": None, "hashed": False}
-        given |= {"min_count": 0, "row_limit": 0, **wrong}
+        given: dict[str, Any] = {"fast_bytes": 0, "folder": None, "device": None}
+        given |= {"hashed": False, "min_count": 0, "row_limit": 0, **wrong}
         with pytest.raises(ValueError, match=message):
             storage(**given).check(names)
-    storage(1, tmp_path, ["user"], {"item": 3}, {"item": 4}).check(names)
+    storage(1, tmp_path, None, ["user"], {"item": 3}, {"item": 4}).check(names)
     for arguments, message in (
         ({"warmup_steps": 0}, "warmup_steps"),
         ({"warmup_steps": 1, "placement": "cold"}, "'cold'"),

@@ -51,6 +51,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         tables_in_files: bool = True,
         fast_bytes: int = 0,
         folder: str | os.PathLike[str] | None = None,
+        device: str | None = None,
         hashed: bool | Collection[str] = False,
         min_count: int | Mapping[str, int] = 0,
         row_limit: int | Mapping[str, int] = 0,
@@ -64,13 +65,15 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
                 "auto"; see docs/sven.md.
             tables_in_files: whether Keras' files (`save`, `save_weights`) have the tables and what
                 their optimizers keep; without, `trepak.layers.save_tables` saves them.
-            fast_bytes: with a folder, how much memory a rank has for its rows, of all tables
-                together. `trepak.callbacks.EmbeddingPlacement` says which rows lie in it; until
-                then the first ones of each table do. On a machine with an accelerator too it is
-                host memory. Four bytes for each row come on top.
+            fast_bytes: with a folder or a device, how much fast memory a rank has for its rows, of
+                all tables together. `trepak.callbacks.EmbeddingPlacement` says which rows lie in
+                it; until then the first ones of each table do. Four bytes of host memory for each
+                row come on top.
             folder: where a rank's other rows lie, in files that never have a name and are gone when
-                the process ends; ranks may share it. None: all rows lie in memory. Disk is taken as
+                the process ends; ranks may share it. None: they lie in memory. Disk is taken as
                 rows are touched; an initializer that is not zeros touches all of them.
+            device: TensorFlow's name of the accelerator, like "GPU:0", whose memory `fast_bytes`
+                are of; None: they are of the host's.
             hashed: the tables whose ids are any whole numbers, or whether all tables' are: the id i
                 is row splitmix64(i) % vocabulary_size, so that ids may share a row. Other tables
                 refuse ids that are not below their vocabulary_size.
@@ -89,7 +92,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
             ValueError: tables have the same name, or an optimizer or combiner that rows can't have;
                 or other arguments are out of bounds, or for tables that there are not.
         """
-        self.storage = storage(fast_bytes, folder, hashed, min_count, row_limit)
+        self.storage = storage(fast_bytes, folder, device, hashed, min_count, row_limit)
         self._sharding = dict(sharding) if isinstance(sharding, Mapping) else sharding
         self._tables_in_files = tables_in_files
         self._configs: dict[str, Any] = {}

@@ -7,14 +7,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
+from trepak.ops.loader import load
+
 
 @dataclass(frozen=True)
 class Storage:
     """Where rows lie, and which ids have one of their own.
 
     Attributes:
-        fast_bytes: of memory for a rank's rows, when there is a folder.
-        folder: of the files that all other rows lie in; None: all lie in memory.
+        fast_bytes: of fast memory for a rank's rows, when there is a folder or a device.
+        folder: of the files that all other rows lie in; None: they lie in memory.
+        device: of TensorFlow, whose memory the fast memory is; None: the host's.
         hashed: the tables that take any id, or whether all do: an id is the row
             splitmix64(id) % vocabulary_size.
         min_count: in how many batches of ranks a row must have been before it is trained for
@@ -24,6 +29,7 @@ class Storage:
 
     fast_bytes: int = 0
     folder: str | None = None
+    device: str | None = None
     hashed: bool | Collection[str] = False
     min_count: int | Mapping[str, int] = 0
     row_limit: int | Mapping[str, int] = 0
@@ -37,10 +43,14 @@ class Storage:
         Raises:
             ValueError: something is out of bounds, or for a table that there is not.
         """
-        if self.fast_bytes < 0 or (self.fast_bytes > 0 and self.folder is None):
+        if self.fast_bytes < 0 or (self.fast_bytes > 0 and (self.folder or self.device) is None):
             raise ValueError(
                 f"fast_bytes={self.fast_bytes!r} must be at least 0, and needs a folder= for the "
-                "rows that don't fit into them."
+                "rows that don't fit into them, or a device= that has them."
+            )
+        if self.device is not None and self.fast_bytes == 0:
+            raise ValueError(
+                f"device={self.device!r} needs fast_bytes=: how much of its memory rows may take."
             )
         given = {"hashed": self.hashed, "min_count": self.min_count, "row_limit": self.row_limit}
         for option, value in given.items():
@@ -68,14 +78,20 @@ class Storage:
         }
 
     def of_store(self) -> dict[str, Any]:
-        """Returns what native code needs to know of all tables."""
-        return {"fast_bytes": self.fast_bytes, "folder": self.folder or ""}
+        """Returns what native code needs to know of all tables.
+
+        Raises:
+            ValueError: TensorFlow has no such device here.
+        """
+        device = 0 if self.device is None else _opened(self.device)
+        return {"fast_bytes": self.fast_bytes, "folder": self.folder or "", "device": device}
 
     def config(self) -> dict[str, Any]:
         """Returns the layer's arguments."""
         return {
             "fast_bytes": self.fast_bytes,
             "folder": self.folder,
+            "device": self.device,
             "hashed": self.hashed if isinstance(self.hashed, bool) else sorted(self.hashed),
             "min_count": _plain(self.min_count),
             "row_limit": _plain(self.row_limit),
@@ -85,6 +101,7 @@ class Storage:
 def storage(
     fast_bytes: int,
     folder: str | os.PathLike[str] | None,
+    device: str | None,
     hashed: bool | Collection[str],
     min_count: int | Mapping[str, int],
     row_limit: int | Mapping[str, int],
@@ -93,10 +110,21 @@ def storage(
     return Storage(
         int(fast_bytes),
         None if folder is None else os.fspath(folder),
+        device,
         hashed if isinstance(hashed, bool) else frozenset(hashed),
         _plain(min_count),
         _plain(row_limit),
     )
+
+
+def _opened(device: str) -> int:
+    """Returns the number that native code gives a device."""
+    names = [one.name.removeprefix("/device:") for one in tf.config.list_logical_devices()]
+    name = device.removeprefix("/").removeprefix("device:")
+    if name not in names:
+        raise ValueError(f"device={device!r}: TensorFlow has {', '.join(names)} on this rank.")
+    with tf.init_scope(), tf.device(name):
+        return int(load().trepak_embedding_device())
 
 
 def _of(given: int | Mapping[str, int], name: str) -> int:

@@ -115,8 +115,8 @@ class EmbeddingStore:
         ids: ids of this rank's batches; unique_rows: rows that they were of, once for each batch;
         rows_looked_up, rows_updated: of this rank's, for all ranks; updates: steps that have
         trained; bytes: of rows, touched or not, in memory and in files; fast_bytes: of these in
-        memory; disk_bytes: that files have taken; fast_rows: rows that were looked up in memory;
-        moves: of rows between memory and files; evictions: of these, out of memory; rows_admitted:
+        fast memory; disk_bytes: that files have taken; fast_rows: rows that were looked up in fast
+        memory; moves: of rows into it and out of it; evictions: of these, out of it; rows_admitted:
         now, of tables with a min_count; rows_dropped: for a row_limit.
         """
         counted: dict[str, int] = call("embedding_statistics", store=self.number)

@@ -86,9 +86,12 @@ class FakeJob {
   using Tensors = std::vector<std::vector<float>>;  // by feature
 
   explicit FakeJob(const Plan& plan, const TierOptions& tiers = {})
+      : FakeJob(plan, std::vector<TierOptions>(plan->ranks(), tiers)) {}
+  // `tiers`: by rank.
+  FakeJob(const Plan& plan, const std::vector<TierOptions>& tiers)
       : plan_(plan), stores_(plan->ranks()) {
     for (size_t rank = 0; rank < plan->ranks(); ++rank) {
-      EXPECT_EQ(EmbeddingStore::Make(plan, rank, tiers, &stores_[rank]), OkStatus());
+      EXPECT_EQ(EmbeddingStore::Make(plan, rank, tiers[rank], &stores_[rank]), OkStatus());
     }
   }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ops/runtime/net/status.h"
+#include "ops/runtime/sven/embedding_device.h"
 #include "ops/runtime/sven/embedding_file.h"
 
 namespace trepak {
@@ -86,11 +87,13 @@ struct RowView {
 };
 
 // Rows of which each is one record: weights, and behind them what the optimizer keeps, so that an
-// update touches one place. Everybody finds rows through Row alone, whatever memory they lie in.
+// update touches one place. Everybody finds rows through AccessRows (embedding_access.h), whatever
+// memory they lie in.
 //
-// With a folder they have two tiers (thesis, section 6.1.3). Each row has its home in a file, the
-// slow tier; so many as fit lie in slots of memory instead, the fast tier, and what is in their
-// home then is old. Before a row is touched that may never have been, it must have disk (HasPlace).
+// With a folder or a device they have two tiers (thesis, section 6.1.3). Each row has its home in
+// the slow tier: a file, or without a folder memory; so many as fit lie in slots of the fast tier
+// instead: memory, or the device's. What is in their home then is old. Before a row is touched that
+// may never have been, it must have disk (HasPlace).
 //
 // Owns the memory. Thread safety: as an array's: threads may use different rows at once. Where rows
 // lie is changed by SetSlots and Place alone, while nobody uses any; HasPlace and MakePlace may be
@@ -102,6 +105,8 @@ class EmbeddingRows {
   // In a file in the folder; a fast tier comes with SetSlots.
   static Status MakeInFile(int64_t rows, size_t record, const std::string& folder,
                            EmbeddingRows* made);
+  // The fast tier, which comes with SetSlots, is to lie in a device's memory.
+  void UseDevice(std::shared_ptr<EmbeddingDevice> device) { device_ = std::move(device); }
 
   // Calls `use` with a RowView of these rows: what goes through many rows costs nothing more where
   // there are no slots.
@@ -111,6 +116,7 @@ class EmbeddingRows {
                               : use(RowView<true>{values_, fast_, places_, record_});
   }
 
+  // Not of a row that lies on a device.
   float* Row(int64_t row) const {
     return Visit([&](const auto& view) { return view.Row(row); });
   }
@@ -120,9 +126,9 @@ class EmbeddingRows {
   size_t record() const { return record_; }
   size_t record_bytes() const { return record_ * sizeof(float); }
 
-  // Of both tiers, touched or not; in memory; and of disk that is taken.
+  // Of both tiers, touched or not; of the fast one; and of disk that is taken.
   size_t bytes() const { return static_cast<size_t>(rows_) * record_bytes(); }
-  size_t fast_bytes() const { return file_ == nullptr ? bytes() : fast_memory_.bytes(); }
+  size_t fast_bytes() const { return has_tiers() ? slots() * record_bytes() : bytes(); }
   size_t disk_bytes() const { return file_ == nullptr ? 0 : file_->taken_bytes(); }
 
   // Whether a row may be touched; MakePlace sees to it, or says that the disk is full.
@@ -134,12 +140,23 @@ class EmbeddingRows {
   // Has rows read into memory that lie in the file, since they will be used soon.
   void WillNeed(const int64_t* rows, size_t count) const;
 
-  bool has_tiers() const { return file_ != nullptr; }
+  bool has_tiers() const { return file_ != nullptr || is_on_device(); }
+  bool is_on_device() const { return device_ != nullptr; }
   bool IsFast(int64_t row) const { return places_ != nullptr && places_[row] != kRowIsHome; }
   size_t slots() const { return rows_of_slots_.size(); }
 
-  // Brings all rows home, and makes a fast tier of so many slots, which are empty.
-  Status SetSlots(size_t slots);
+  // Where the first slot lies on the device, in numbers; 0 in memory.
+  size_t begin() const { return begin_; }
+
+  // Brings all rows home, and makes a fast tier of so many slots, which are empty. `begin`: of them
+  // on the device, where others must have left that part.
+  Status SetSlots(size_t slots, size_t begin = 0);
+
+  // Copies slots to memory, one behind the other; and back. See EmbeddingDevice.
+  Status ReadSlots(Span<int32_t> slots, float* rows) const;
+  Status WriteSlots(Span<int32_t> slots, const float* rows) const;
+  // Of a row that lies in the fast tier.
+  int32_t SlotOf(int64_t row) const { return static_cast<int32_t>(places_[row]); }
 
   struct Moves {
     uint64_t in = 0;  // from the file into memory
@@ -153,15 +170,17 @@ class EmbeddingRows {
   static constexpr int64_t kEmpty = -1;
 
   bool HasHome(int64_t row) const {
-    return file_->Has(static_cast<size_t>(row) * record_bytes(), record_bytes());
+    return file_ == nullptr ||
+           file_->Has(static_cast<size_t>(row) * record_bytes(), record_bytes());
   }
   Status MakeHome(int64_t row) const {
     return file_ == nullptr
                ? OkStatus()
                : file_->Take(static_cast<size_t>(row) * record_bytes(), record_bytes());
   }
-  void MoveOut(size_t slot);
-  void MoveIn(int64_t row, size_t slot);
+  float* Home(int64_t row) const { return values_ + static_cast<size_t>(row) * record_; }
+  Status MoveOut(Span<int32_t> slots);
+  Status MoveIn(const std::vector<int64_t>& rows, Span<int32_t> slots);
 
   float* values_ = nullptr;     // by row
   uint32_t* places_ = nullptr;  // by row: its slot, or kRowIsHome; null: all are at home
@@ -170,7 +189,9 @@ class EmbeddingRows {
   int64_t rows_ = 0;
   EmbeddingMemory memory_;  // of values_, unless they are the file's
   std::unique_ptr<EmbeddingFile> file_;
-  EmbeddingMemory fast_memory_;  // of fast_
+  EmbeddingMemory fast_memory_;              // of fast_
+  std::shared_ptr<EmbeddingDevice> device_;  // in place of it
+  size_t begin_ = 0;
   EmbeddingMemory place_memory_;
   std::vector<int64_t> rows_of_slots_;  // or kEmpty
 };

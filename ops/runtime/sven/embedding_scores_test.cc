@@ -101,7 +101,7 @@ TEST(RowSelectionTest, ChoosesLikeASort) {
     const auto key = [&](size_t shard, int64_t row) {
       return keys[shard][static_cast<size_t>(row)];
     };
-    const ChosenRows chosen = RowSelection(rows, key, nullptr).Largest(most * 8 + 7);
+    const ChosenRows chosen = RowSelection(rows, key, nullptr).Largest(most * 8 + 7, true);
     std::vector<uint32_t> got;
     for (size_t shard = 0; shard < 2; ++shard) {
       for (size_t row = 0; row < chosen[shard].size(); ++row) {

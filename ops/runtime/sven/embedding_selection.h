@@ -24,9 +24,9 @@ class RowSelection {
       : rows_(rows), key_(key), only_(only) {}
 
   // Returns the rows with the largest keys, so many that no further one fits into the bytes. Of
-  // those with one key, rows that lie in the fast tier come first, so that few have to move; then
-  // the first ones.
-  ChosenRows Largest(size_t bytes) {
+  // those with one key the first ones come first; with `fast_first` those before them that lie in
+  // the fast tier, so that few have to move.
+  ChosenRows Largest(size_t bytes, bool fast_first) {
     chosen_.clear();
     for (size_t shard = 0; shard < rows_.size(); ++shard) {
       const bool is_looked_at = only_ == nullptr || *only_ == shard;
@@ -43,7 +43,7 @@ class RowSelection {
     });
     for (const bool is_fast : {true, false}) {
       ForAll([&](size_t shard, int64_t row) {
-        if (key_(shard, row) == threshold && rows_[shard].IsFast(row) == is_fast) {
+        if (key_(shard, row) == threshold && (fast_first && rows_[shard].IsFast(row)) == is_fast) {
           Choose(shard, row);
         }
       });

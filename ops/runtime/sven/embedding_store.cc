@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "ops/runtime/sven/embedding_access.h"
+
 namespace trepak {
 namespace {
 
@@ -33,23 +35,6 @@ uint64_t CopyRows(const View& from, Span<int64_t> rows, size_t columns, float* t
 void AddGradient(size_t count, const float* __restrict__ gradient, float* __restrict__ sum) {
   for (size_t i = 0; i < count; ++i) {
     sum[i] += gradient[i];
-  }
-}
-
-// Calls `use` with blocks of these rows, one after the other. Of rows in a file those of a block
-// are read at once, which a disk does sooner than one after the other; a block is small enough that
-// its pages stay in memory until they are used.
-template <typename Use>
-void InBlocks(const EmbeddingRows& all, Span<int64_t> rows, const Use& use) {
-  constexpr size_t kReadAtOnce = 1024;
-  if (!all.has_tiers()) {
-    use(rows);
-    return;
-  }
-  for (size_t begin = 0; begin < rows.size; begin += kReadAtOnce) {
-    const Span<int64_t> block{rows.data + begin, std::min(kReadAtOnce, rows.size - begin)};
-    all.WillNeed(block.data, block.size);
-    use(block);
   }
 }
 
@@ -99,11 +84,13 @@ Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, 
       const EmbeddingRequests::Part& part = requests.part(sender, mine);
       const auto columns = static_cast<size_t>(shard(mine).columns);
       float* to = values + part.values;
-      InBlocks(rows_[mine], Resolve(mine, part.rows, &resolved), [&](Span<int64_t> rows) {
-        fast +=
-            rows_[mine].Visit([&](const auto& view) { return CopyRows(view, rows, columns, to); });
+      const auto copy = [&](const auto& view, Span<int64_t> rows) {
+        fast += CopyRows(view, rows, columns, to);
         to += rows.size * columns;
-      });
+      };
+      TREPAK_RETURN_IF_ERROR(
+          AccessRows(rows_[mine], Resolve(mine, part.rows, &resolved), RowAccess::kRead, copy)
+              .Annotate(NameOf(mine)));
     }
   }
   fast_rows_ += fast;
@@ -160,31 +147,31 @@ Status EmbeddingStore::Apply(const EmbeddingRequests& requests, Span<float> grad
     TREPAK_RETURN_IF_ERROR(permits_.GiveBack());
   }
   for (size_t mine = 0; mine < rows_.size(); ++mine) {
-    ApplySums(mine, updates[mine]);
+    TREPAK_RETURN_IF_ERROR(ApplySums(mine, updates[mine])
+                               .Annotate(NameOf(mine) + ": an update is applied in part only; go "
+                                                        "on from the last checkpoint"));
   }
-  CountUpdate(requests);
   ++updates_;
-  return OkStatus();
+  return CountUpdate(requests);
 }
 
-void EmbeddingStore::ApplySums(size_t mine, const RowUpdate& update) {
+Status EmbeddingStore::ApplySums(size_t mine, const RowUpdate& update) {
   const std::vector<int64_t>& all = sums_[mine].rows;
   const auto columns = static_cast<size_t>(shard(mine).columns);
   const float* sum = summed_.get() + sums_[mine].begin;
-  InBlocks(rows_[mine], {all.data(), all.size()}, [&](Span<int64_t> rows) {
-    rows_[mine].Visit([&](const auto& view) {
-      for (size_t i = 0; i < rows.size; ++i, sum += columns) {
-        if (i + 2 * kAhead < rows.size) {
-          view.PrefetchPlace(rows.data[i + 2 * kAhead]);
-        }
-        if (i + kAhead < rows.size) {
-          view.Prefetch(rows.data[i + kAhead]);
-        }
-        update.Apply(columns, sum, view.Row(rows.data[i]));
-      }
-    });
-  });
   rows_updated_ += all.size();
+  return AccessRows(rows_[mine], {all.data(), all.size()}, RowAccess::kUpdate,
+                    [&](const auto& view, Span<int64_t> rows) {
+                      for (size_t i = 0; i < rows.size; ++i, sum += columns) {
+                        if (i + 2 * kAhead < rows.size) {
+                          view.PrefetchPlace(rows.data[i + 2 * kAhead]);
+                        }
+                        if (i + kAhead < rows.size) {
+                          view.Prefetch(rows.data[i + kAhead]);
+                        }
+                        update.Apply(columns, sum, view.Row(rows.data[i]));
+                      }
+                    });
 }
 
 // Sums what senders bring for each row of a shard, in the order of senders.
@@ -265,12 +252,18 @@ Status EmbeddingStore::Read(size_t number, int64_t first_row, int64_t count, boo
   TREPAK_RETURN_IF_ERROR(FindRows(number, first_row, count, &mine));
   size_t width = 0;
   TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
+  const std::vector<int64_t> wanted = RowsFrom(first_row, count);
+  const Span<int64_t> all{wanted.data(), wanted.size()};
   std::shared_lock<std::shared_mutex> lock(mutex_);
-  for (int64_t row = first_row; row < first_row + count; ++row, values += width) {
-    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, {&row, 1}));
-    std::memcpy(values, rows_[mine].Row(row), width * sizeof(float));
-  }
-  return OkStatus();
+  TREPAK_RETURN_IF_ERROR(MakePlaces(mine, all));
+  return AccessRows(rows_[mine], all, RowAccess::kRead,
+                    [&](const auto& view, Span<int64_t> rows) {
+                      for (const int64_t row : rows) {
+                        std::memcpy(values, view.Row(row), width * sizeof(float));
+                        values += width;
+                      }
+                    })
+      .Annotate(NameOf(mine));
 }
 
 Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bool with_slots,
@@ -279,12 +272,18 @@ Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bo
   TREPAK_RETURN_IF_ERROR(FindRows(number, first_row, count, &mine));
   size_t width = 0;
   TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
+  const std::vector<int64_t> wanted = RowsFrom(first_row, count);
+  const Span<int64_t> all{wanted.data(), wanted.size()};
   std::unique_lock<std::shared_mutex> lock(mutex_);
-  for (int64_t row = first_row; row < first_row + count; ++row, values += width) {
-    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, {&row, 1}));
-    std::memcpy(rows_[mine].Row(row), values, width * sizeof(float));
-  }
-  return OkStatus();
+  TREPAK_RETURN_IF_ERROR(MakePlaces(mine, all));
+  return AccessRows(rows_[mine], all, RowAccess::kUpdate,
+                    [&](const auto& view, Span<int64_t> rows) {
+                      for (const int64_t row : rows) {
+                        std::memcpy(view.Row(row), values, width * sizeof(float));
+                        values += width;
+                      }
+                    })
+      .Annotate(NameOf(mine));
 }
 
 EmbeddingStatistics EmbeddingStore::statistics() const {

@@ -35,11 +35,11 @@ struct EmbeddingStatistics {
   uint64_t rows_updated = 0;
   uint64_t updates = 0;
   uint64_t bytes = 0;          // of rows, touched or not, in memory and in files
-  uint64_t fast_bytes = 0;     // of these in memory
+  uint64_t fast_bytes = 0;     // of these in the fast tier
   uint64_t disk_bytes = 0;     // that files have taken
-  uint64_t fast_rows = 0;      // that were looked up in memory
-  uint64_t moves = 0;          // of rows between memory and files
-  uint64_t evictions = 0;      // of these, out of memory
+  uint64_t fast_rows = 0;      // that were looked up there
+  uint64_t moves = 0;          // of rows between tiers
+  uint64_t evictions = 0;      // of these, out of the fast tier
   uint64_t rows_admitted = 0;  // now, of tables with a min_count
   uint64_t rows_dropped = 0;   // since their table had its limit of them
 };
@@ -146,14 +146,15 @@ class EmbeddingStore {
   Status InitialiseRows(size_t mine);
   Span<int64_t> Resolve(size_t mine, Span<int64_t> rows, std::vector<int64_t>* resolved) const;
   Status MakePlaces(size_t mine, Span<int64_t> rows) const;
-  void CountUpdate(const EmbeddingRequests& requests);
-  void DropRows(size_t mine);
+  Status CountUpdate(const EmbeddingRequests& requests);
+  Status DropRows(size_t mine);
+  Status Restart(size_t mine, const std::vector<int64_t>& dropped);
   std::string NameOf(size_t mine) const;
   Status Apply(const EmbeddingRequests& requests, Span<float> gradients, const Step& step);
   Status FindRows(size_t number, int64_t first_row, int64_t count, size_t* mine) const;
   void SumShard(const EmbeddingRequests& requests, const float* gradients, size_t mine);
   Status ScaleSums(size_t mine, float scale);
-  void ApplySums(size_t mine, const RowUpdate& update);
+  Status ApplySums(size_t mine, const RowUpdate& update);
 
   const std::shared_ptr<const EmbeddingPlan> plan_;
   const size_t rank_;

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/runtime/sven/embedding_access.h"
 #include "ops/runtime/sven/embedding_store.h"
 
 namespace trepak {
 
 Status EmbeddingStore::MakeRows(const TierOptions& tiers) {
-  if (tiers.fast_bytes > 0 && tiers.folder.empty()) {
+  if (tiers.fast_bytes > 0 && !tiers.exist()) {
     return InvalidArgumentError(
-        "fast_bytes= needs a folder= for the rows that don't fit into them");
+        "fast_bytes= needs a folder= for the rows that don't fit into them, or a device= that has "
+        "them");
   }
   rows_.resize(sums_.size());
   admissions_.resize(sums_.size());
@@ -31,11 +33,11 @@ Status EmbeddingStore::MakeRows(const TierOptions& tiers) {
         (tiers.folder.empty() ? EmbeddingRows::Make(rows, record, &rows_[mine])
                               : EmbeddingRows::MakeInFile(rows, record, tiers.folder, &rows_[mine]))
             .Annotate(NameOf(mine)));
+    rows_[mine].UseDevice(tiers.device);
   }
-  tiers_.SetBudget(tiers.fast_bytes);
-  if (!tiers.folder.empty()) {
-    TREPAK_RETURN_IF_ERROR(
-        tiers_.PlaceFirst(&rows_).Annotate("rank " + std::to_string(rank_) + ": embeddings"));
+  if (tiers.exist()) {
+    TREPAK_RETURN_IF_ERROR(tiers_.PlaceFirst(tiers, &rows_)
+                               .Annotate("rank " + std::to_string(rank_) + ": embeddings"));
   }
   for (size_t mine = 0; mine < rows_.size(); ++mine) {
     TREPAK_RETURN_IF_ERROR(InitialiseRows(mine));
@@ -52,9 +54,19 @@ Status EmbeddingStore::InitialiseRows(size_t mine) {
     return OkStatus();
   }
   const auto columns = static_cast<size_t>(shard(mine).columns);
-  for (int64_t row = 0; row < rows_[mine].rows(); ++row) {
-    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, {&row, 1}));
-    InitialiseSlots(table(mine).optimizer, columns, rows_[mine].Row(row) + columns);
+  constexpr int64_t kAtOnce = 1 << 16;
+  for (int64_t first = 0; first < rows_[mine].rows(); first += kAtOnce) {
+    const std::vector<int64_t> numbers =
+        RowsFrom(first, std::min(kAtOnce, rows_[mine].rows() - first));
+    const Span<int64_t> all{numbers.data(), numbers.size()};
+    TREPAK_RETURN_IF_ERROR(MakePlaces(mine, all));
+    const auto initialise = [&](const auto& view, Span<int64_t> rows) {
+      for (const int64_t row : rows) {
+        InitialiseSlots(table(mine).optimizer, columns, view.Row(row) + columns);
+      }
+    };
+    TREPAK_RETURN_IF_ERROR(
+        AccessRows(rows_[mine], all, RowAccess::kUpdate, initialise).Annotate(NameOf(mine)));
   }
   return OkStatus();
 }
@@ -89,7 +101,7 @@ Status EmbeddingStore::MakePlaces(size_t mine, Span<int64_t> rows) const {
 
 // Counts the rows of a step that has trained. A row whose gradient has gone to the default row may
 // be admitted by that; after it, it is looked up for itself.
-void EmbeddingStore::CountUpdate(const EmbeddingRequests& requests) {
+Status EmbeddingStore::CountUpdate(const EmbeddingRequests& requests) {
   const bool has_scores = tiers_.counts_updates();
   if (has_scores) {
     tiers_.scores().BeginStep();
@@ -110,13 +122,14 @@ void EmbeddingStore::CountUpdate(const EmbeddingRequests& requests) {
       }
     }
     if (admission.IsOverLimit()) {
-      DropRows(mine);
+      TREPAK_RETURN_IF_ERROR(DropRows(mine).Annotate(NameOf(mine)));
     }
   }
+  return OkStatus();
 }
 
 // Drops the rows with the lowest scores, an eighth more than there must be, so that it is seldom.
-void EmbeddingStore::DropRows(size_t mine) {
+Status EmbeddingStore::DropRows(size_t mine) {
   EmbeddingAdmission& admission = admissions_[mine];
   EmbeddingRows& rows = rows_[mine];
   const auto key = [&](size_t at, int64_t row) -> uint32_t {
@@ -124,26 +137,42 @@ void EmbeddingStore::DropRows(size_t mine) {
     return counts ? std::max<uint32_t>(1, tiers_.scores().Key(at, row)) : 0;
   };
   const auto keep = static_cast<size_t>(admission.limit() - admission.limit() / 8);
-  const ChosenRows chosen = RowSelection(rows_, key, &mine).Largest(keep * rows.record_bytes());
-  const auto columns = static_cast<size_t>(shard(mine).columns);
+  const ChosenRows chosen =
+      RowSelection(rows_, key, &mine).Largest(keep * rows.record_bytes(), false);
+  std::vector<int64_t> dropped;
   for (int64_t row = 0; row < admission.default_row(); ++row) {
-    if (!admission.Admits(row) || chosen[mine][static_cast<size_t>(row)]) {
-      continue;
+    // Where the disk is full the row stays, and whoever looks it up is told.
+    if (admission.Admits(row) && !chosen[mine][static_cast<size_t>(row)] &&
+        rows.MakePlace(row).ok()) {
+      dropped.push_back(row);
     }
-    if (!rows.MakePlace(row).ok()) {
-      continue;  // the disk is full, which whoever looks it up is told
-    }
-    // It starts as the default row, which has been trained and so has its place.
-    std::memcpy(rows.Row(row), rows.Row(admission.default_row()), columns * sizeof(float));
-    if (StartsAtZero(table(mine).optimizer)) {
-      std::fill(rows.Row(row) + columns, rows.Row(row) + rows.record(), 0.0F);
-    } else {
-      InitialiseSlots(table(mine).optimizer, columns, rows.Row(row) + columns);
-    }
+  }
+  TREPAK_RETURN_IF_ERROR(Restart(mine, dropped));
+  for (const int64_t row : dropped) {
     admission.Drop(row);
     tiers_.scores().Forget(mine, row);
     ++rows_dropped_;
   }
+  return OkStatus();
+}
+
+// Has rows start as the default row, which has been trained and so has its place.
+Status EmbeddingStore::Restart(size_t mine, const std::vector<int64_t>& dropped) {
+  const auto columns = static_cast<size_t>(shard(mine).columns);
+  const int64_t default_row = admissions_[mine].default_row();
+  std::vector<float> start(columns);
+  const auto read = [&](const auto& view, Span<int64_t> rows) {
+    std::memcpy(start.data(), view.Row(rows.data[0]), columns * sizeof(float));
+  };
+  TREPAK_RETURN_IF_ERROR(AccessRows(rows_[mine], {&default_row, 1}, RowAccess::kRead, read));
+  return AccessRows(rows_[mine], {dropped.data(), dropped.size()}, RowAccess::kUpdate,
+                    [&](const auto& view, Span<int64_t> rows) {
+                      for (const int64_t row : rows) {
+                        float* const record = view.Row(row);
+                        std::memcpy(record, start.data(), columns * sizeof(float));
+                        InitialiseSlots(table(mine).optimizer, columns, record + columns);
+                      }
+                    });
 }
 
 Status EmbeddingStore::Track(const RowScoring& scoring) {

@@ -5,20 +5,26 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ops/runtime/net/status.h"
+#include "ops/runtime/sven/embedding_device.h"
 #include "ops/runtime/sven/embedding_rows.h"
 #include "ops/runtime/sven/embedding_scores.h"
 #include "ops/runtime/sven/embedding_selection.h"
 
 namespace trepak {
 
-// What memory one rank's rows lie in.
+// What memory one rank's rows lie in. Without a folder and a device there are no tiers.
 struct TierOptions {
-  std::string folder;       // of the slow tier's files; empty: there are no tiers
-  uint64_t fast_bytes = 0;  // of memory for rows; where each lies takes 4 bytes a row beside that
+  std::string folder;       // of the slow tier's files; empty: that is memory
+  uint64_t fast_bytes = 0;  // of the fast tier; where each row lies takes 4 bytes of memory a row
+  // Whose memory the fast tier is, and no other store's; null: the host's.
+  std::shared_ptr<EmbeddingDevice> device;
+
+  bool exist() const { return !folder.empty() || device != nullptr; }
 };
 
 // What a store counts of its rows.
@@ -51,10 +57,10 @@ struct PlacedRows {
 class EmbeddingTiers {
  public:
   // The numbers of a shard's rows are known by its place in `rows`, which stays the same.
-  void SetBudget(uint64_t fast_bytes) { fast_bytes_ = fast_bytes; }
-
-  // Before anything is known of rows, each shard has the same part of its first rows in memory.
-  Status PlaceFirst(std::vector<EmbeddingRows>* rows);
+  //
+  // Before anything is known of rows, each shard has the same part of its first rows in the fast
+  // tier.
+  Status PlaceFirst(const TierOptions& tiers, std::vector<EmbeddingRows>* rows);
 
   // Places the rows of all shards together: how much memory a shard gets follows from them.
   Status Place(const RowPlacement& placement, std::vector<EmbeddingRows>* rows, PlacedRows* placed);
