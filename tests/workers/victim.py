@@ -5,6 +5,7 @@ Arguments: the loop, and what carries the gradients; see `WAYS`.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -151,6 +152,7 @@ def main() -> None:
         # Before the traceback goes, and with it tf.data's iterator: that can take seconds, and the
         # launcher ends who is left 5 s after the first one.
         (OUT / f"{hvd.rank()}.json").write_text(json.dumps({"caught": caught}))
+        faulthandler.dump_traceback_later(4)  # says where it is, if it does not end
     sys.exit(3)
 
 
