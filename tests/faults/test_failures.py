@@ -16,7 +16,11 @@ import psutil
 import pytest
 from conftest import WORKERS, finish, horovodrun, run_job, start, wait_for
 
-LIMIT = 10.0  # seconds from the kill until no rank runs
+LIMIT = 10.0  # seconds from the kill until survivors know who it was
+# Until no rank runs under Horovod's launcher. Survivors that know still have to end their
+# interpreters, which a machine without a free processor can make take seconds. The launcher asks
+# them to, waits 5 s, kills them, and waits as long again.
+ENDED = LIMIT + 2 * 5.0
 # For `make soak`: what they add to the others, native tests show on a network of their own.
 LONGER = pytest.mark.soak
 
@@ -92,7 +96,7 @@ def test_gloo_survivors_name_the_killed_rank(tmp_path: Path, loop: str, rank: in
     """They raise HorovodInternalError, which says who is gone, and of nobody else that he is."""
     code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=rank)
     assert code != 0
-    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    assert seconds < ENDED, f"{seconds:.1f} s\n{output[-3000:]}"
     assert re.search(rf"Process name: {rank}\s+Exit code: 137", output), output[-3000:]
     victim = f"Rank {rank} (pid {(tmp_path / f'pid.{rank}').read_text()} on "
     for survivor in {0, 1, 2} - {rank}:
@@ -120,7 +124,7 @@ def test_flows_name_the_killed_rank(tmp_path: Path, loop: str) -> None:
     """Worker and server at once: every rank is both; in a pipeline every rank has tables."""
     code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=1)
     assert code != 0
-    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    assert seconds < ENDED, f"{seconds:.1f} s\n{output[-3000:]}"
     check_survivors_of_flows(tmp_path, killed_at, LIMIT)
     nothing_is_left(tmp_path)
 

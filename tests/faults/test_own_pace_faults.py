@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from test_failures import LIMIT, LONGER, check_survivors_of_flows, kill_one, nothing_is_left
+from test_failures import ENDED, LIMIT, LONGER, check_survivors_of_flows, kill_one, nothing_is_left
 
 # Where the victim is when it is killed, nearly always.
 MOMENTS = {
@@ -42,7 +42,7 @@ KILLED = [
 def test_survivors_name_the_killed_rank(tmp_path: Path, way: str, rank: int) -> None:
     code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=f"fit {way}", rank=rank)
     assert code != 0
-    assert seconds < LIMIT, f"{seconds:.1f} s\n{output[-3000:]}"
+    assert seconds < ENDED, f"{seconds:.1f} s\n{output[-3000:]}"
     check_survivors_of_flows(tmp_path, killed_at, LIMIT, rank)
     nothing_is_left(tmp_path)
 

@@ -84,6 +84,8 @@ class EmbeddingStore {
   // named by table and row.
   Status Update(const EmbeddingRequests& requests, Span<float> gradients, const Step& step);
 
+  // What follows is in embedding_store_blocks.cc.
+
   // Numbers in a row as Read and Write have it: weights, `with_slots` what the optimizer keeps too.
   // Fails unless the shard is one of this rank's.
   Status Width(size_t shard, bool with_slots, size_t* width) const;
