@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from embedding_files import FOLDER, configs, fit, layer_of, meet, model_of
 from embedding_saving import SHARDINGS, check_equal, slots_of, step, tables_of
-from embeddings import built
+from embeddings import FEATURES, as_inputs, built
 from harness import case
 
 import trepak.keras as hvd
@@ -25,9 +25,9 @@ def check_slots(layer: Any, expected: list[Any]) -> None:
     meet("compared")
 
 
-def saved(name: str, sharding: Any = "row") -> tuple[Any, Path]:
+def saved(name: str, sharding: Any = "row", **options: Any) -> tuple[Any, Path]:
     """Returns a trained layer, and the folder where it was saved."""
-    layer = built(sharding)
+    layer = built(sharding, **options)
     for number in range(3):
         step(layer, number)
     folder = meet(name)
@@ -49,6 +49,77 @@ def they_are_loaded_with_any_sharding() -> None:
         step(loaded, 3)
         check_slots(loaded, slots_of(layer))
     table_files._BLOCK_BYTES = block
+
+
+MIN_COUNTS = {"sgd": 5, "adagrad": 3, "adam": 2}
+
+
+def default_rows(layer: Any) -> list[Any]:
+    rows = layer.tables.rows
+    found = [
+        rows.read(number, shard.rows, 1, with_slots=True)
+        for table, about in enumerate(rows.plan.tables)
+        if about.admits
+        for number, shard in rows.shards(table)
+    ]
+    meet("read")
+    return found
+
+
+@case
+def rows_that_are_admitted_are_admitted_again() -> None:
+    for number, sharding in enumerate(SHARDINGS):
+        layer, folder = saved(f"admitted{number}", sharding, min_count=MIN_COUNTS)
+        admitted = layer.tables.statistics()["rows_admitted"]
+        same = built(sharding, min_count=MIN_COUNTS)
+        load_tables(same, folder)
+        assert same.tables.statistics()["rows_admitted"] == admitted
+        kept: dict[str, Any] = {}
+        layer.save_own_variables(kept)
+        from_keras = built(sharding, min_count=MIN_COUNTS)
+        if hvd.rank() == 0:
+            from_keras.load_own_variables(kept)
+        meet("loaded")
+        check_slots(from_keras, slots_of(layer))
+        for one, other, third in zip(*map(default_rows, (layer, same, from_keras)), strict=True):
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(one, third)
+        for other in SHARDINGS:
+            loaded = built(other, min_count=MIN_COUNTS)
+            load_tables(loaded, folder)
+            check_slots(loaded, slots_of(layer))
+            load_tables(loaded, folder, optimizers=False)
+            check_slots(loaded, slots_of(layer))
+        fresh = built(sharding, min_count=MIN_COUNTS)
+        load_tables(fresh, folder, optimizers=False)
+        check_equal(tables_of(fresh), tables_of(layer))
+        assert fresh.tables.statistics()["rows_admitted"] == admitted
+        meet("compared")
+        step(layer, 3)
+        step(same, 3)
+        check_slots(same, slots_of(layer))
+
+
+@case
+def what_is_exported_is_what_look_ups_return() -> None:
+    layer, folder = saved("looked up", min_count=MIN_COUNTS)
+    for table, config in enumerate(layer.tables.plan.tables):
+        seen = layer.tables.rows.whole(table, with_slots=True)[:, -1, 0]
+        assert not config.admits or seen.min() < seen.max() == MIN_COUNTS[config.name], config
+    if hvd.rank() == 0:
+        export_tables(folder, FOLDER / "looked up.npz")
+    meet("exported")
+    plain = dict(np.load(FOLDER / "looked up.npz"))
+    for feature, table in (("user", "sgd"), ("seen", "adam")):
+        ids = {
+            name: [[row] if name == feature else [0] * most for row in range(len(plain[table]))]
+            for name, (_, _, most) in FEATURES.items()
+        }
+        rows = layer(as_inputs((ids, {}))[0])[feature]
+        np.testing.assert_array_equal(rows, plain[table])
+    with pytest.raises(ValueError, match="was saved with min_count, but that of .* is without"):
+        load_tables(built("row"), folder)
+    meet("refused")
 
 
 @case

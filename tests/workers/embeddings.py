@@ -166,8 +166,8 @@ class WholeTables:
             a[rows] = grown
 
 
-def built(sharding: Any = "auto") -> DistributedEmbedding:
-    layer = DistributedEmbedding(feature_configs(), sharding=sharding)
+def built(sharding: Any = "auto", **options: Any) -> DistributedEmbedding:
+    layer = DistributedEmbedding(feature_configs(), sharding=sharding, **options)
     ids, _ = as_inputs(drawn(0, 0))
     layer.build({name: tuple(one.shape) for name, one in ids.items()})
     return layer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trepak.tf_plugins.layers import row_optimizers
+from trepak.tf_plugins.layers import default_rows, row_optimizers
 from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables
 
 
@@ -16,11 +16,14 @@ def describe(tables: EmbeddingTables) -> list[dict[str, Any]]:
             "name": table.name,
             "rows": table.rows,
             "columns": table.columns,
-            "slots": table.slots,
+            "slots": table.kept,
             "optimizer": row_optimizers.described(optimizer),
             **row_optimizers.state_of(optimizer),
+            **default_rows.described(tables.rows, number, tables.store.min_count(number)),
         }
-        for table, optimizer in zip(tables.plan.tables, tables.optimizers, strict=True)
+        for number, (table, optimizer) in enumerate(
+            zip(tables.plan.tables, tables.optimizers, strict=True)
+        )
     ]
 
 
@@ -46,7 +49,8 @@ def check(
         By table of the layer, its place among those that were saved.
 
     Raises:
-        ValueError: tables have other names or shapes, or were trained by other optimizers.
+        ValueError: tables have other names or shapes, were trained by other optimizers, or do not
+            all admit rows by `min_count` that did.
     """
     theirs = {table["name"]: number for number, table in enumerate(saved)}
     mine = {table.name for table in tables.plan.tables}
@@ -64,6 +68,13 @@ def check(
                 f"{other['columns']} numbers, but that of the layer {layer!r} has {table.rows} of "
                 f"{table.columns}: give its TableConfig the vocabulary_size and embedding_dim that "
                 "were saved."
+            )
+        admits = default_rows.MIN_COUNT in other
+        if admits != table.admits:
+            raise ValueError(
+                f"the table {table.name!r} of {where} was saved {'with' if admits else 'without'} "
+                f"min_count, but that of the layer {layer!r} is {'without' if admits else 'with'} "
+                "it: give the layer the min_count that was saved."
             )
         rule, other_rule = row_optimizers.described(optimizer)["name"], other["optimizer"]["name"]
         if slots and rule != other_rule:

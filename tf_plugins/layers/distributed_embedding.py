@@ -151,6 +151,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
                 table.embedding_dim,
                 row_optimizers.slots_of(optimizer),
                 look_ups[table.name],
+                self.storage.of_table(table.name)["min_count"] > 0,
             )
             for table, optimizer in zip(self._table_configs, self._optimizers, strict=True)
         ]

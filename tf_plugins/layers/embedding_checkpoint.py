@@ -8,18 +8,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trepak.horovod_ext import basics, exchange
 from trepak.tf_plugins.layers import (
+    default_rows,
     described_tables,
     embedding_overlap,
     row_optimizers,
     table_files,
 )
 from trepak.tf_plugins.layers.distributed_embedding import DistributedEmbedding
+from trepak.tf_plugins.layers.embedding_plan import Table
 from trepak.tf_plugins.layers.table_files import Index, RowsFile
 
+_WEIGHTS = slice(0, 1)
 _ERRORS: dict[str, type[Exception]] = {"ValueError": ValueError, "OSError": OSError}
 
 
@@ -37,11 +38,8 @@ def save_tables(of: Any, folder: str | Path) -> None:
         ValueError: there is no such layer, or it is not built.
         OSError: a rank could not write, or an error came on its way; raised on all ranks.
         HorovodInternalError: a rank has died.
-        NotImplementedError: a table admits rows by `min_count`.
     """
     folder, layers = Path(folder), _layers(of)
-    for layer in layers:
-        layer.tables.store.check_that_files_hold_all()
     mine = secrets.token_hex(4) if basics.rank() == 0 else ""
     token: str = exchange.gather(mine, "the name of a checkpoint")[0]
     begun: list[RowsFile] = []
@@ -122,22 +120,38 @@ def _read(
     """Reads this rank's rows of a layer, from the parts of files that have them."""
     rows = layer.tables.rows
     for table, place in enumerate(places):
+        saved = index.layers[number]["tables"][place]
+        of_file, of_row = _planes(saved["slots"], rows.plan.tables[table], optimizers)
         files = [
-            (table_files.mapped(folder, one), one.shard) for one in index.files_of(number, place)
+            (table_files.mapped(folder, one)[:, of_file], one.shard)
+            for one in index.files_of(number, place)
         ]
-        slots = rows.plan.tables[table].slots if optimizers else 0
         for own, shard in rows.shards(table):
             if shard.rank != rows.rank:
                 continue
             for first, count in rows.blocks(shard):
                 block = embedding_overlap.block(shard, first, count)
-                values = np.empty((count, 1 + slots, shard.columns), "float32")
+                values = rows.read(own, first, count, with_slots=of_row != _WEIGHTS)
                 for mapped, of in files:
-                    embedding_overlap.copy(values, block, mapped[:, : 1 + slots], of)
+                    embedding_overlap.copy(values[:, of_row], block, mapped, of)
                 rows.write(own, first, values)
+        default_rows.load(rows, table, saved, optimizers, only_mine=True)
         if optimizers:
-            saved = index.layers[number]["tables"][place]
             row_optimizers.set_state(layer.tables.optimizers[table], saved)
+
+
+def _planes(saved: int, table: Table, optimizers: bool) -> tuple[slice, slice]:
+    """Returns what is loaded of what files have behind weights, and where a row has it.
+
+    Which rows are admitted belongs to the weights, and stands behind what optimizers keep.
+    """
+    if optimizers:
+        return slice(None), slice(None)
+    return (
+        (slice(None, None, saved), slice(None, None, table.kept))
+        if table.admits
+        else (_WEIGHTS, _WEIGHTS)
+    )
 
 
 def _layers(of: Any) -> list[Any]:
@@ -166,7 +180,7 @@ def _mine(layers: Sequence[Any], token: str) -> list[tuple[RowsFile, Any]]:
         rows = layer.tables.rows
         for own, shard in enumerate(rows.plan.shards):
             if shard.rank == rows.rank and shard.rows:
-                planes = 1 + rows.plan.tables[shard.table].slots
+                planes = 1 + rows.plan.tables[shard.table].kept
                 about = table_files.begun(token, number, own, shard, planes)
                 found.append(
                     (about, lambda *block, own=own, rows=rows: rows.read(own, *block, True))

@@ -25,6 +25,7 @@ class Table:
         slots: numbers that its optimizer keeps for each weight.
         look_ups: ids of all its features in a rank's batch, or in a sample where the batch's size
             is not known.
+        admits: whether it admits rows by how often they are seen (`min_count`).
     """
 
     name: str
@@ -32,6 +33,12 @@ class Table:
     columns: int
     slots: int
     look_ups: int
+    admits: bool = False
+
+    @property
+    def kept(self) -> int:
+        """Numbers that files have behind each weight: slots, and how often its row was seen."""
+        return self.slots + self.admits
 
 
 @dataclass(frozen=True)

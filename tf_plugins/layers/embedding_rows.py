@@ -19,9 +19,10 @@ _FLOAT_BYTES = 4
 class EmbeddingRows:
     """Reads and writes rows of all ranks, which may be training, waiting, or doing the same.
 
-    Arrays of rows are float32, [rows, 1 + slots, columns]: the weights, and behind them what the
-    table's optimizer keeps; or [rows, 1, columns], the weights alone. What is read has seen all
-    updates that this rank has applied.
+    Arrays of rows are float32, [rows, 1 + kept, columns]: the weights, behind them what the
+    table's optimizer keeps, and, of a table that admits rows, how often a row was seen; or
+    [rows, 1, columns], the weights alone. What is read has seen all updates that this rank has
+    applied.
 
     Attributes:
         plan: which rank has what.
@@ -35,7 +36,7 @@ class EmbeddingRows:
 
     def blocks(self, shard: Shard) -> Iterator[tuple[int, int]]:
         """Yields first row and number of rows of blocks that are read or written at once."""
-        width = shard.columns * (1 + self.plan.tables[shard.table].slots)
+        width = shard.columns * (1 + self.plan.tables[shard.table].kept)
         size = max(1, _BLOCK_BYTES // (_FLOAT_BYTES * width))
         for first in range(0, shard.rows, size):
             yield first, min(size, shard.rows - first)
@@ -47,7 +48,7 @@ class EmbeddingRows:
             number: the shard's.
             first: row within the shard.
             count: rows, not more than `blocks` yields.
-            with_slots: with what the optimizer keeps.
+            with_slots: with what is behind the weights.
 
         Raises:
             HorovodInternalError: the shard's rank has died or left, or does not answer.
@@ -72,7 +73,7 @@ class EmbeddingRows:
         about = self.plan.tables[table]
         of_whole = self.whole_shard(table)
         values = np.empty(
-            (about.rows, 1 + about.slots if with_slots else 1, about.columns), "float32"
+            (about.rows, 1 + about.kept if with_slots else 1, about.columns), "float32"
         )
         for number, shard in self.shards(table):
             for first, count in self.blocks(shard):

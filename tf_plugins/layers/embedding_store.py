@@ -78,24 +78,9 @@ class EmbeddingStore:
     def _shards(self) -> list[dict[str, int]]:
         return [dataclasses.asdict(shard) for shard in self._plan.shards]
 
-    def admits_rows(self, table: int) -> bool:
-        """Tells whether a table, by its number, admits rows by `min_count`."""
-        return bool(self._tables[table]["min_count"])
-
-    def check_that_files_hold_all(self) -> None:
-        """Checks that files can have all that these tables are.
-
-        Raises:
-            NotImplementedError: a table admits rows by `min_count`: which ones it has admitted, and
-                what stands for the others, files do not have, and without it no row is found.
-        """
-        for number, table in enumerate(self._plan.tables):
-            if self.admits_rows(number):
-                raise NotImplementedError(
-                    f"the table {table.name!r} admits rows by min_count, and files can't have "
-                    "which ones it has admitted: train without min_count, or keep what "
-                    "get_embedding_tables() returns yourself."
-                )
+    def min_count(self, table: int) -> int:
+        """Returns in how many batches a row of a table must be seen; 0: it admits all."""
+        return int(self._tables[table]["min_count"])
 
     def permits(self, reset: bool = False) -> dict[str, Any]:
         """Returns what look-ups with permits have seen since the last reset.

@@ -78,7 +78,7 @@ class EmbeddingTables:
                 initializer, table.name, table.rows, table.columns
             ):
                 self.rows.write_table(number, first, values[:, None], only_mine=True)
-            if self.store.admits_rows(number):
+            if table.admits:
                 name = f"{table.name}: default row"
                 drawn = initial_rows.blocks(initializer, name, table.rows, table.columns)
                 self._write_default_row(number, next(drawn)[1][:1])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from trepak.tf_plugins.layers import described_tables
+from trepak.tf_plugins.layers import default_rows, described_tables
 from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables
 
 # More of the free memory than this is not taken: the training goes on beside it.
@@ -33,16 +33,14 @@ def save(layer: str, tables: EmbeddingTables, store: Any) -> None:
 
     Raises:
         MemoryError: this rank has not enough memory for them.
-        NotImplementedError: a table admits rows by `min_count`.
     """
-    tables.store.check_that_files_hold_all()
     check_memory(layer, tables)
     about = json.dumps(described_tables.describe(tables)).encode()
     store[_ABOUT] = np.frombuffer(about, np.uint8)
     for number, table in enumerate(tables.plan.tables):
         values = tables.rows.whole(number, with_slots=True)
         store[f"{_WEIGHTS}{number}"] = values[:, 0]
-        if table.slots:
+        if table.kept:
             store[f"{_SLOTS}{number}"] = values[:, 1:]
 
 
@@ -55,8 +53,7 @@ def check_memory(layer: str, tables: EmbeddingTables) -> None:
         MemoryError: they would need too large a part of the memory that is free.
     """
     sizes = [
-        table.rows * table.columns * (1 + table.slots) * _FLOAT_BYTES
-        for table in tables.plan.tables
+        table.rows * table.columns * (1 + table.kept) * _FLOAT_BYTES for table in tables.plan.tables
     ]
     needed, free = sum(sizes) + 2 * max(sizes), psutil.virtual_memory().available
     if needed > MOST_OF_FREE_MEMORY * free:
@@ -95,3 +92,4 @@ def load(layer: str, tables: EmbeddingTables, store: Any) -> None:
         for first, count in tables.rows.blocks(tables.rows.whole_shard(number)):
             rows = slice(first, first + count)
             tables.rows.write_table(number, first, np.concatenate([weights[rows], kept[rows]], 1))
+        default_rows.load(tables.rows, number, saved[place])

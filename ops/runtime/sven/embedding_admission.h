@@ -3,6 +3,7 @@
 #ifndef TREPAK_OPS_RUNTIME_SVEN_EMBEDDING_ADMISSION_H_
 #define TREPAK_OPS_RUNTIME_SVEN_EMBEDDING_ADMISSION_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -45,6 +46,14 @@ class EmbeddingAdmission {
     if (seen < min_count_ && ++seen == min_count_) {
       ++admitted_;
     }
+  }
+  // How often a row has been seen, up to min_count; and sets it, up to there.
+  uint16_t seen(int64_t row) const { return seen_[static_cast<size_t>(row)]; }
+  void Set(int64_t row, float seen) {
+    admitted_ -= Admits(row) ? 1 : 0;
+    seen_[static_cast<size_t>(row)] =
+        static_cast<uint16_t>(std::clamp(seen, 0.0F, static_cast<float>(min_count_)));
+    admitted_ += Admits(row) ? 1 : 0;
   }
   // A row that is admitted starts afresh.
   void Drop(int64_t row) {

@@ -86,11 +86,13 @@ class EmbeddingPlan {
   // The numbers of the shards that a rank has, in the plan's order.
   const std::vector<uint32_t>& shards_of(size_t rank) const { return shards_of_[rank]; }
 
-  // Numbers in a row of a shard: weights, `with_slots` what the optimizer keeps too.
+  // Numbers in a row of a shard: weights; `with_slots` also what the optimizer keeps, and, with a
+  // min_count, how often the row was seen, as many times as it has columns.
   size_t WidthOf(size_t shard, bool with_slots) const {
     const EmbeddingShard& of = shards_[shard];
-    const size_t slots = with_slots ? SlotsOf(tables_[of.table].optimizer) : 0;
-    return static_cast<size_t>(of.columns) * (1 + slots);
+    const EmbeddingTable& table = tables_[of.table];
+    const size_t kept = SlotsOf(table.optimizer) + (table.min_count > 0 ? 1 : 0);
+    return static_cast<size_t>(of.columns) * (1 + (with_slots ? kept : 0));
   }
 
   // For messages: the row of the table that is row `row` of a shard.

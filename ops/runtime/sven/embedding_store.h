@@ -86,7 +86,7 @@ class EmbeddingStore {
 
   // What follows is in embedding_store_blocks.cc.
 
-  // Numbers in a row as Read and Write have it: weights, `with_slots` what the optimizer keeps too.
+  // Numbers in a row as Read and Write have it; see EmbeddingPlan::WidthOf.
   // Fails unless the shard is one of this rank's.
   Status Width(size_t shard, bool with_slots, size_t* width) const;
 

@@ -44,11 +44,19 @@ Status EmbeddingStore::Read(size_t number, int64_t first_row, int64_t count, boo
   const Span<int64_t> all{wanted.data(), wanted.size()};
   std::shared_lock<std::shared_mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(MakePlaces(mine, all));
+  const EmbeddingAdmission& admission = admissions_[mine];
+  const size_t copied = std::min(width, rows_[mine].record());
   return AccessRows(rows_[mine], all, RowAccess::kRead,
                     [&](const auto& view, Span<int64_t> rows) {
                       for (const int64_t row : rows) {
-                        std::memcpy(values, view.Row(row), width * sizeof(float));
+                        std::memcpy(values, view.Row(row), copied * sizeof(float));
+                        if (copied < width) {
+                          const bool is_default = first_row == admission.default_row();
+                          std::fill(values + copied, values + width,
+                                    is_default ? 0.0F : admission.seen(first_row));
+                        }
                         values += width;
+                        ++first_row;
                       }
                     })
       .Annotate(NameOf(mine));
@@ -64,11 +72,17 @@ Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bo
   const Span<int64_t> all{wanted.data(), wanted.size()};
   std::unique_lock<std::shared_mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(MakePlaces(mine, all));
+  EmbeddingAdmission& admission = admissions_[mine];
+  const size_t copied = std::min(width, rows_[mine].record());
   return AccessRows(rows_[mine], all, RowAccess::kUpdate,
                     [&](const auto& view, Span<int64_t> rows) {
                       for (const int64_t row : rows) {
-                        std::memcpy(view.Row(row), values, width * sizeof(float));
+                        std::memcpy(view.Row(row), values, copied * sizeof(float));
+                        if (copied < width && first_row != admission.default_row()) {
+                          admission.Set(first_row, values[copied]);
+                        }
                         values += width;
+                        ++first_row;
                       }
                     })
       .Annotate(NameOf(mine));
