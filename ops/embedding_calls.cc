@@ -105,6 +105,12 @@ EmbeddingShard ShardOf(const Json& given) {
 // fast_bytes, folder, device: as TrepakEmbeddingDevice numbers it, 0: none. What a table has behind
 // its optimizer, and the last three, may be left out.
 absl::Status Open(const Arguments& given, Json* result) {
+  const auto number = given.GetOr<int64_t>("device", 0);
+  const std::shared_ptr<EmbeddingDevice> device = EmbeddingDevices::Global().Take(number);
+  if (device == nullptr && number != 0) {
+    return absl::FailedPreconditionError("trepak: the device " + std::to_string(number) +
+                                         " for embeddings is not there, or was taken");
+  }
   std::vector<EmbeddingTable> tables;
   for (const Json& table : given.Get<Json>("tables")) {
     tables.push_back(TableOf(table));
@@ -117,8 +123,7 @@ absl::Status Open(const Arguments& given, Json* result) {
   TF_RETURN_IF_ERROR(ToEmbeddingError(EmbeddingPlan::Make(
       given.Get<size_t>("ranks"), std::move(tables), std::move(shards), &plan)));
   const TierOptions tiers = {given.GetOr<std::string>("folder", ""),
-                             given.GetOr<uint64_t>("fast_bytes", 0),
-                             EmbeddingDevices::Global().Take(given.GetOr<int64_t>("device", 0))};
+                             given.GetOr<uint64_t>("fast_bytes", 0), device};
   std::shared_ptr<EmbeddingStore> store;
   TF_RETURN_IF_ERROR(ToEmbeddingError(
       EmbeddingStore::Make(std::move(plan), given.Get<size_t>("rank"), tiers, &store)));

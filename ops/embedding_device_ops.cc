@@ -30,11 +30,16 @@ REGISTER_OP("TrepakEmbeddingDevice")
     .Doc("Returns a number for the device that it runs on, which `open_embeddings` takes.");
 
 Status ToStatus(const absl::Status& status) {
-  return status.ok() ? OkStatus() : InternalError(std::string(status.message()));
+  if (status.ok()) {
+    return OkStatus();
+  }
+  const std::string message(status.message());
+  return absl::IsResourceExhausted(status) ? ResourceExhaustedError(message)
+                                           : InternalError(message);
 }
 
-// Runs TensorFlow's own kernels, which all accelerators have: rows are gathered on the device, so
-// that they pass to memory in one piece, and scattered there.
+// Runs TensorFlow's own kernels: rows are gathered on the device, so that they pass to memory in
+// one piece, and scattered there.
 //
 // Does not own the device, which lives as long as TensorFlow's context. Thread safety: an
 // EmbeddingDevice's.
@@ -46,7 +51,7 @@ class TensorFlowDevice : public EmbeddingDevice {
                      ? nullptr
                      : device->tensorflow_accelerator_device_info()->default_context) {}
 
-  // Fails if the device lacks the kernels.
+  // Fails if TensorFlow has none for the device.
   absl::Status MakeKernels() {
     TF_RETURN_IF_ERROR(MakeKernel(NodeDefBuilder("trepak_gather", "GatherV2")
                                       .Input("rows", 0, tensorflow::DT_FLOAT)
@@ -85,12 +90,12 @@ class TensorFlowDevice : public EmbeddingDevice {
 
   absl::Status Gather(const Part& part, Span<int32_t> slots, float* rows) const {
     std::vector<Tensor> inputs = {Rows(part), Tensor(), Tensor(0)};
-    TF_RETURN_IF_ERROR(ToDevice(NumbersOf(slots), &inputs[1]));
+    TF_RETURN_IF_ERROR(NumbersOf(slots, &inputs[1]));
     Tensor found;
     TF_RETURN_IF_ERROR(Run(gather_.get(), inputs, &found));
     Tensor copied = found;
     if (context_ != nullptr) {
-      copied = OnHost(tensorflow::DT_FLOAT, found.shape());
+      TF_RETURN_IF_ERROR(OnHost(tensorflow::DT_FLOAT, found.shape(), &copied));
       TF_RETURN_IF_ERROR(context_->CopyDeviceTensorToCPUSync(&found, "rows", device_, &copied));
     }
     std::memcpy(rows, copied.data(), copied.TotalBytes());
@@ -98,11 +103,13 @@ class TensorFlowDevice : public EmbeddingDevice {
   }
 
   absl::Status Scatter(const Part& part, Span<int32_t> slots, const float* rows) const {
-    Tensor values = OnHost(tensorflow::DT_FLOAT,
-                           {static_cast<int64_t>(slots.size), static_cast<int64_t>(part.record)});
+    const auto count = static_cast<int64_t>(slots.size);
+    Tensor values;
+    TF_RETURN_IF_ERROR(
+        OnHost(tensorflow::DT_FLOAT, {count, static_cast<int64_t>(part.record)}, &values));
     std::memcpy(values.data(), rows, values.TotalBytes());
     std::vector<Tensor> inputs = {Rows(part), Tensor(), Tensor()};
-    TF_RETURN_IF_ERROR(ToDevice(NumbersOf(slots), &inputs[1]));
+    TF_RETURN_IF_ERROR(NumbersOf(slots, &inputs[1]));
     TF_RETURN_IF_ERROR(ToDevice(std::move(values), &inputs[2]));
     Tensor same;
     return Run(scatter_.get(), inputs, &same);
@@ -118,29 +125,37 @@ class TensorFlowDevice : public EmbeddingDevice {
     return rows;
   }
 
-  Tensor NumbersOf(Span<int32_t> slots) const {
-    Tensor numbers = OnHost(tensorflow::DT_INT32, {static_cast<int64_t>(slots.size)});
-    std::memcpy(numbers.data(), slots.data, numbers.TotalBytes());
-    return numbers;
+  // On the device.
+  absl::Status NumbersOf(Span<int32_t> slots, Tensor* numbers) const {
+    Tensor copied;
+    TF_RETURN_IF_ERROR(OnHost(tensorflow::DT_INT32, {static_cast<int64_t>(slots.size)}, &copied));
+    std::memcpy(copied.data(), slots.data, copied.TotalBytes());
+    return ToDevice(std::move(copied), numbers);
   }
 
   // In memory that the device can copy from by itself.
-  Tensor OnHost(tensorflow::DataType type, const tensorflow::TensorShape& shape) const {
+  absl::Status OnHost(tensorflow::DataType type, const tensorflow::TensorShape& shape,
+                      Tensor* made) const {
     tensorflow::AllocatorAttributes host;
     host.set_on_host(true);
     host.set_gpu_compatible(true);
-    return Tensor(device_->GetAllocator(host), type, shape);
+    return Allocate(host, type, shape, made);
   }
 
   absl::Status OnDevice(tensorflow::DataType type, const tensorflow::TensorShape& shape,
                         Tensor* made) const {
-    *made = Tensor(device_->GetAllocator({}), type, shape);
+    return Allocate({}, type, shape, made);
+  }
+
+  absl::Status Allocate(tensorflow::AllocatorAttributes where, tensorflow::DataType type,
+                        const tensorflow::TensorShape& shape, Tensor* made) const {
+    *made = Tensor(device_->GetAllocator(where), type, shape);
     return made->IsInitialized()
                ? absl::OkStatus()
-               : absl::ResourceExhaustedError(device_->name() + " has no " +
-                                              std::to_string(made->TotalBytes()) +
-                                              " bytes for embeddings; use more ranks or less "
-                                              "fast_bytes=");
+               : absl::ResourceExhaustedError(
+                     device_->name() + " has no " + std::to_string(made->TotalBytes()) +
+                     " bytes for embeddings" + (where.on_host() ? " in host memory" : "") +
+                     "; let go of other layers, or use more ranks or less fast_bytes=");
   }
 
   absl::Status ToDevice(Tensor from, Tensor* to) const {
@@ -160,7 +175,8 @@ class TensorFlowDevice : public EmbeddingDevice {
     }
     const std::vector<tensorflow::AllocatorAttributes> of_inputs(inputs.size());
     const tensorflow::AllocatorAttributes of_output;
-    const int forward_from = OpKernelContext::Params::kNeverForward;
+    // With kNeverForward a scatter, whose output is its input, would copy all rows.
+    const int forward_from = OpKernelContext::Params::kNoReservation;
     OpKernelContext::Params params;
     params.device = device_;
     params.op_device_context = context_;
@@ -192,7 +208,12 @@ class EmbeddingDeviceOp : public OpKernel {
     // Outside of functions, where Python runs this op, it is the device itself.
     const auto device =
         std::make_shared<TensorFlowDevice>(static_cast<tensorflow::Device*>(context->device()));
-    OP_REQUIRES_OK(context, device->MakeKernels());
+    const absl::Status made = device->MakeKernels();
+    OP_REQUIRES(context, made.ok(),
+                absl::UnimplementedError("trepak: " + context->device()->name() +
+                                         " can't have rows of embeddings: TensorFlow lacks kernels "
+                                         "for it; leave out device=. " +
+                                         std::string(made.message())));
     OutputScalar<int64_t>(context, 0, EmbeddingDevices::Global().Add(device));
   }
 };

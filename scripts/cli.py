@@ -76,6 +76,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="search the best settings of raw Horovod, and measure nothing else (bsp)",
     )
+    bench.add_argument(
+        "--lab",
+        action="store_true",
+        help="scale all models over hosts of a lab, and measure nothing else (sven)",
+    )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(
         "doctor",
@@ -141,10 +146,14 @@ def _bench(options: argparse.Namespace) -> int:
         raise InputError(f"the bench {options.name} keeps no trainings: leave --kept out.")
     if options.tune and not getattr(bench, "TUNES", False):
         raise InputError(f"the bench {options.name} has nothing to tune: leave --tune out.")
+    if options.lab and not getattr(bench, "SCALES", False):
+        raise InputError(f"the bench {options.name} has nothing to scale: leave --lab out.")
+    if options.lab and options.quick:
+        raise InputError("--lab takes minutes: leave --quick out, or --lab.")
     check_writable(options.json)
     png = options.png or (options.json and options.json.with_suffix(".png"))
     check_writable(png)
-    chosen = Options(np=options.np, quick=options.quick, kept=options.kept, tune=options.tune)
+    chosen = Options(options.np, options.quick, options.kept, options.tune, options.lab)
     report = bench.measure(chosen)
     status = conclude(report, chosen, options.json)
     if png and hasattr(bench, "draw") and not options.tune:

@@ -30,12 +30,14 @@ class Options:
         quick: measure little, in about a minute on 2 cores; nothing is judged.
         kept: a folder with trainings that are not measured again, where a bench takes hours.
         tune: search the baselines' best settings instead, where a bench can.
+        lab: measure instead what takes too long for the usual run, in a lab, where a bench can.
     """
 
     np: int = 2
     quick: bool = False
     kept: Path | None = None
     tune: bool = False
+    lab: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ takes its time and no CPU, see `emulated_compute`: pieces of a rank run one afte
 
 from __future__ import annotations
 
+import functools
 import gc
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,9 +26,11 @@ from trepak.models.click_features import click_inputs, feature_configs, look_up
 from trepak.models.clicks import ClickStream
 from trepak.ops import emulated_compute
 from trepak.scripts.bench import rank
+from trepak.scripts.bench.memory_watch import MemoryWatch, allocated
 from trepak.scripts.bench.sven_arithmetic import stream
 from trepak.scripts.bench.sven_case import Case
 from trepak.scripts.idle_watch import IdleWatch
+from trepak.tf_plugins.layers.embedding_batches import Wanted
 
 _BATCHES = 2  # that take turns: drawing them would take CPU
 _WARM = 5  # steps in which all graphs are traced, and each batch's rows get their memory
@@ -58,35 +62,39 @@ def measure(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows(case: Case, clicks: ClickStream, rounds: int) -> list[dict[str, Any]]:
-    data = _endless(clicks, case.batch)
-    models = {stages: _build(case, clicks) for stages in case.stages}
-    for stages, model in models.items():
-        trepak.pipeline(model, stages)
-        _fit(model, data, _WARM)
-    found = [(s, _fit(models[s], data, case.steps)) for s in _orders(case.stages, rounds)]
+    mine = _batches(case.batch, hvd.rank(), hvd.size())
+    models = {one: _build(case, clicks) for one in case.pipelines}
+    data = {}
+    for one, model in models.items():
+        trepak.pipeline(model, one.stages)
+        data[one] = _read_ahead(model, case, one.readers) if one.readers else mine
+        _fit(model, data[one], _WARM)
+    orders = rank.rounds_of(case.pipelines, rounds)
+    found = [(one, _fit(models[one], data[one], case.steps)) for order in orders for one in order]
     for model in models.values():
         trepak.pipeline(model, 0)
-    del model, models
+    del model, models, data
     keras.backend.clear_session()
     gc.collect()
     held = alltoall.statistics()["most_bytes_held"]  # in any pipeline so far
     return [
         {
             "model": case.model,
-            "stages": stages,
-            "rounds": [measured for of, measured in found if of == stages],
+            "stages": one.stages,
+            "readers": one.readers,
+            "rounds": [measured for of, measured in found if of == one],
             "held_bytes": held,
         }
-        for stages in case.stages
+        for one in case.pipelines
     ]
 
 
-def _orders(stages: Any, rounds: int) -> list[int]:
-    return [one for order in rank.rounds_of(stages, rounds) for one in order]
+def _read_ahead(model: Any, case: Case, readers: int) -> Any:
+    return trepak.read_ahead(model, functools.partial(_batches, case.batch), readers)
 
 
 def _fit(model: Any, data: Any, steps: int) -> dict[str, float]:
-    """Trains; returns seconds and sent bytes of a step, and shares of the CPU."""
+    """Trains; returns seconds and sent bytes of a step, memory, and shares of the CPU."""
     clock = _Clock()
     model.fit(data, steps_per_epoch=_FILLING + steps, callbacks=[clock], verbose=0)
     return clock.measured()
@@ -98,28 +106,38 @@ class _Clock(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self._ends: list[float] = []
-        self._idle = IdleWatch()
+        self._between: list[int] = []  # bytes that are allocated while no step is computed
+        self._idle, self._memory = IdleWatch(), MemoryWatch()
         self._shares: dict[str, float] = {}
         self._sent = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Frees what nobody refers to: it would be taken for memory of steps."""
+        gc.collect()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Notes the time when the step's loss is there."""
         if batch + 1 == _FILLING:
             self._idle, self._sent = IdleWatch(), alltoall.statistics()["bytes_sent"]
+            self._memory.start()
         if batch + 1 >= _FILLING:
+            self._between.append(allocated())
             self._ends.append(time.perf_counter())
             self._shares = self._idle.shares()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Notes what was sent, before the next fit begins."""
+        """Notes what was sent and held, before the next fit begins."""
+        self._memory.stop()
         self._sent = alltoall.statistics()["bytes_sent"] - self._sent
 
     def measured(self) -> dict[str, float]:
-        """Returns seconds and sent bytes of a step, and shares of the CPU."""
+        """Returns seconds and sent bytes of a step, memory, and shares of the CPU."""
         steps = len(self._ends) - 1
         return {
             "step_s": (self._ends[-1] - self._ends[0]) / steps,
             "sent_bytes": self._sent / steps,
+            "between_bytes": statistics.median(self._between),
+            "most_bytes": self._memory.most,
             **self._shares,
         }
 
@@ -148,8 +166,12 @@ def _build(case: Case, clicks: ClickStream) -> Any:
 
 
 def _emulate(tables: Any, seconds: Mapping[str, float]) -> None:
-    """Has what follows an exchange take its time on the device: look-ups and updates."""
+    """Has what follows an exchange take its time on the device: look-ups and updates.
+
+    Ids that readers have told of come by no exchange.
+    """
     receive: Callable[..., Any] = tables._receive
+    answer: Callable[..., Any] = tables.answer
 
     def received(ticket: Any, dtype: Any, what: str) -> Any:
         values, splits = receive(ticket, dtype, what)
@@ -157,12 +179,18 @@ def _emulate(tables: Any, seconds: Mapping[str, float]) -> None:
             values = emulated_compute(values, 1000 * seconds[what], label=what)
         return values, splits
 
-    tables._receive = received
+    def answered(asked: Any, permits: int = 0) -> Any:
+        if isinstance(asked, Wanted):
+            wanted = emulated_compute(asked.wanted, 1000 * seconds["ids"], label="ids")
+            asked = asked._replace(wanted=wanted)
+        return answer(asked, permits)
+
+    tables._receive, tables.answer = received, answered
 
 
-def _endless(clicks: ClickStream, batch: int) -> Any:
-    size = hvd.size()
-    drawn = clicks.dataset(_BATCHES * size * batch, batch, rank=hvd.rank(), size=size)
+def _batches(batch: int, rank: int, size: int) -> Any:
+    """Returns a rank's batches, without end; a reader makes those of all ranks."""
+    drawn = stream().dataset(_BATCHES * size * batch, batch, rank=rank, size=size)
     only_ids = drawn.map(lambda inputs, labels: ({"categorical": inputs["categorical"]}, labels))
     return only_ids.cache().repeat()
 

@@ -6,10 +6,30 @@ from dataclasses import dataclass
 
 from trepak.scripts.bench.sven_arithmetic import Step
 
-STAGES = (0, 1, 4)
 MEMORY, FILE, RANDOM, HOT = "all in memory", "all in the file", "random rows", "hot rows"
 ARMS = (MEMORY, FILE, RANDOM, HOT)
 PLACED_SCALE = 0.1  # of Criteo's vocabularies, in two tiers
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How a model takes its steps.
+
+    Attributes:
+        stages: of `trepak.pipeline`.
+        readers: processes that read, shard and route its input; 0: ranks do that themselves.
+    """
+
+    stages: int
+    readers: int = 0
+
+    def __str__(self) -> str:
+        """As tables and pictures call it."""
+        return f"{self.stages} stages" + ", readers" * (self.readers > 0)
+
+
+PLAIN, READ_AHEAD, WHOLE = Pipeline(0), Pipeline(1, readers=1), Pipeline(4)
+EACH = (PLAIN, READ_AHEAD, WHOLE)
 
 
 @dataclass(frozen=True)
@@ -22,7 +42,7 @@ class Case:
         allreduced_bytes: of dense gradients.
         batch: samples of a rank.
         times: of a step, in the lab.
-        stages: of the pipelines.
+        pipelines: that it is trained with.
         steps: that are measured of each, in each round.
     """
 
@@ -31,7 +51,7 @@ class Case:
     allreduced_bytes: int
     batch: int
     times: Step
-    stages: tuple[int, ...]
+    pipelines: tuple[Pipeline, ...]
     steps: int
 
 

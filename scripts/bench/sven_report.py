@@ -9,19 +9,14 @@ from typing import Any
 
 from trepak.scripts.bench import sven_arithmetic as arithmetic
 from trepak.scripts.bench.sven_case import FILE, HOT, MEMORY, PLACED_SCALE, RANDOM, Case
-from trepak.scripts.idle_watch import undisturbed
+from trepak.scripts.bench.sven_steps import add_claims, pipeline_rows, scaling_row, step_seconds
 from trepak.scripts.report import Claims, Report
 
-PIPELINES, SERVERS, SCALING = "pipelines", "TensorFlow's parameter servers", "scaling"
+SERVERS = "TensorFlow's parameter servers"
 PLACEMENTS, TIERS = "placement, computed", "placement, in memory and a mapped file"
 
-_LIMIT_TARGET, _BOUND_TARGET = 0.9, 0.9
-# Section 6.1.2: a pipeline needs 2 (m_comm + m_comp). One batch is computed at a time, as without;
-# the splits that wait in a rank's buffers are m_comm's part, of what a batch exchanges.
-_HELD_TARGET = 2.0
-# By model: Figure 6.7, section 6.3.3; Table 6.4; Table 6.3, whose rows are exchanged.
-_PIPELINE4 = {"deepfm": 1.4, "wide_deep": 1.7, "dcn": 1.5}
-_PIPELINE1 = {"deepfm": 0.89, "wide_deep": 0.79, "dcn": 0.84}
+_BOUND_TARGET = 0.9
+# By model: Table 6.4; Table 6.3, whose rows are exchanged.
 _HOT = {"deepfm": 44 / 36, "wide_deep": 18.6 / 15.8, "dcn": 14.8 / 12.2}
 _SERVERS = {"deepfm": 5.76 / 2.80, "wide_deep": 2.49 / 1.14, "dcn": 1.93 / 1.08}
 
@@ -54,8 +49,8 @@ def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
     """Returns the report."""
     claims = Claims()
     most = max(measured.cases)
-    rows = _pipeline_rows(measured.cases[most], measured.ours[most])
-    _claim_pipelines(claims, rows)
+    rows = pipeline_rows(measured.cases[most], measured.ours[most])
+    add_claims(claims, rows)
     by_model = {row["model"]: row for row in rows if row["stages"] == 4}
     servers = [
         _server_row([row for row in measured.theirs if row["model"] == model], by_model[model])
@@ -77,69 +72,8 @@ def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
     return Report("sven", claims, rows, environment, idle_share=measured.idle_share)
 
 
-def _claim_pipelines(claims: Claims, rows: Sequence[Mapping[str, Any]]) -> None:
-    seconds = {(row["model"], row["stages"]): row["step_ms"] for row in rows}
-    fractions = [row["of_limit"] for row in rows if row["stages"] == 4]
-    claims.add("sven.fraction_of_limit", min(fractions), _LIMIT_TARGET, unit="")
-    held = [row["held_kb"] / row["sent_kb"] for row in rows if row["stages"] == 4]
-    claims.add("sven.pipeline_held_of_exchange", max(held), _HELD_TARGET, "lower", unit="")
-    for model in dict.fromkeys(row["model"] for row in rows):
-        plain = seconds[model, 0]
-        claims.add(
-            f"sven.pipeline4_speedup.{model}",
-            plain / seconds[model, 4],
-            None,
-            paper=_PIPELINE4[model],
-        )
-        if (model, 1) in seconds:
-            latency = seconds[model, 1] / plain
-            claims.add(
-                f"sven.pipeline1_latency.{model}", latency, None, "lower", paper=_PIPELINE1[model]
-            )
-
-
-def _pipeline_rows(
-    cases: Sequence[Case], ranks: Sequence[Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
-    by_model = {case.model: case for case in cases}
-    rows = []
-    for number, first in enumerate(ranks[0]):
-        case, stages = by_model[first["model"]], first["stages"]
-        rounds = _rounds([one[number] for one in ranks])
-        step = _step_seconds(rounds)
-        by_stages = {0: case.times.sequential, 1: case.times.without_ids, 4: case.times.pipelined}
-        rows.append(
-            {
-                "kind": PIPELINES,
-                "model": case.model,
-                "stages": stages,
-                "step_ms": 1000 * step,
-                "equation_ms": 1000 * by_stages[stages],
-                "of_limit": by_stages[stages] / step,
-                "computing_ms": 1000 * case.times.alone,
-                "sent_kb": statistics.mean(one["sent_bytes"] for one in rounds) / 1e3,
-                "held_kb": max(one[number]["held_bytes"] for one in ranks) / 1e3,
-                "cpu_idle": min(one["idle"] for one in rounds),
-            }
-        )
-    return rows
-
-
-def _rounds(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Returns what all ranks measured of each round, together."""
-    return [
-        {what: statistics.mean(one[what] for one in of_ranks) for what in of_ranks[0]}
-        for of_ranks in zip(*(one["rounds"] for one in ranks), strict=True)
-    ]
-
-
-def _step_seconds(rounds: Sequence[Mapping[str, float]]) -> float:
-    counted = undisturbed(rounds, lambda one: one["stolen"])
-    return statistics.median(one["step_s"] for one in counted)
-
-
 def _server_row(rounds: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) -> dict[str, Any]:
-    step = 1000 * _step_seconds(rounds)
+    step = 1000 * step_seconds(rounds)
     return {
         "kind": SERVERS,
         "model": ours["model"],
@@ -151,33 +85,17 @@ def _server_row(rounds: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) ->
 
 
 def _scaling_rows(measured: Measured) -> list[dict[str, Any]]:
-    """Returns the scaling factor T_n / (n T_1), equation 6.4, of what was run on fewer hosts, too.
-
-    One rank has nothing to send: its step is what it computes.
-    """
+    """Returns how the models scale that were run on fewer hosts, too; one after the other."""
     most, fewest = max(measured.cases), min(measured.cases)
-    model = measured.cases[fewest][0].model
-    rows: list[dict[str, Any]] = []
-    for hosts, ranks in sorted(measured.ours.items()):
-        if most == fewest:
-            break
-        case = next(case for case in measured.cases[hosts] if case.model == model)
-        found = [
-            next(row for row in one if row["model"] == model and row["stages"] == 4)
-            for one in ranks
-        ]
-        step = _step_seconds(_rounds(found))
-        rows.append(
-            {
-                "kind": SCALING,
-                "model": model,
-                "hosts": hosts,
-                "step_ms": 1000 * step,
-                "scaling_factor": case.times.alone / step,
-                "of_equation": case.times.alone / case.times.pipelined,
-            }
-        )
-    return rows
+    if most == fewest:
+        return []
+    return [
+        scaling_row(case, hosts, measured.ours[hosts])
+        for model in dict.fromkeys(case.model for case in measured.cases[fewest])
+        for hosts, cases in sorted(measured.cases.items())
+        for case in cases
+        if case.model == model
+    ]
 
 
 def _placement_rows(placements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -8,10 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
 #include "tensorflow/c/kernels.h"
@@ -35,10 +36,25 @@ class Memory {
     std::memset(driver_, 0xAB, kBytes);
   }
 
-  // Memory never comes back.
+  // The first place that is free and large enough.
   void* Allocate(uint64_t bytes) {
-    const size_t begin = taken_.fetch_add((bytes + kPage - 1) / kPage * kPage);
-    return begin + bytes <= kBytes ? device_ + begin : nullptr;
+    std::lock_guard<std::mutex> lock(mutex_);
+    size_t begin = 0;
+    for (const auto& [taken, end] : taken_) {
+      if (begin + bytes <= taken) {
+        break;
+      }
+      begin = end;
+    }
+    if (begin + bytes > kBytes) {
+      return nullptr;
+    }
+    taken_[begin] = begin + (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+    return device_ + begin;
+  }
+  void Free(const void* address) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    taken_.erase(static_cast<size_t>(static_cast<const char*>(address) - device_));
   }
   // What the driver has at an address of the device.
   template <typename Element>
@@ -53,7 +69,8 @@ class Memory {
 
   char* device_ = nullptr;
   char* driver_ = nullptr;
-  std::atomic<size_t> taken_{0};
+  std::mutex mutex_;
+  std::map<size_t, size_t> taken_;  // Guarded by mutex_; by where it begins, its end.
 };
 
 Memory& TheMemory() {
@@ -86,7 +103,9 @@ void MakeExecutor(const SP_Platform*, SE_CreateStreamExecutorParams* params, TF_
   SP_StreamExecutor* const made = params->stream_executor;
   made->struct_size = SP_STREAMEXECUTOR_STRUCT_SIZE;
   made->allocate = Allocate;
-  made->deallocate = [](const SP_Device*, SP_DeviceMemoryBase*) {};
+  made->deallocate = [](const SP_Device*, SP_DeviceMemoryBase* memory) {
+    TheMemory().Free(memory->opaque);
+  };
   made->host_memory_allocate = [](const SP_Device*, uint64_t size) {
     return aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage);
   };

@@ -73,7 +73,7 @@ def check_same(got: dict[str, Any], wanted: dict[str, Any]) -> None:
         assert got[name].tobytes() == values.tobytes(), name
 
 
-@pytest.mark.parametrize("device", ["APART:0", "/device:APART:0", "CPU:0"])
+@pytest.mark.parametrize("device", ["APART:0", "/job:localhost/device:apart:0", "CPU:0"])
 @pytest.mark.parametrize("is_in_file", [False, True])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
 def test_numbers_are_the_same_bit_for_bit(
@@ -125,12 +125,21 @@ def test_a_pipeline_looks_up_beside_updates() -> None:
     check_same(fitted(device="APART:0", fast_bytes=FAST), fitted())
 
 
+def test_an_update_needs_no_memory_for_another_tier() -> None:
+    """The device has 64 MiB."""
+    layer = layer_of(rows=1_100_000, device="APART:0", fast_bytes=50 << 20)
+    train(layer, steps=1)
+
+
 def test_what_is_wrong_is_named() -> None:
     with pytest.raises(ValueError, match="device='GPU:7': TensorFlow has .*CPU:0.* on this"):
         layer_of(device="GPU:7", fast_bytes=FAST)
     with pytest.raises(ValueError, match="device='APART:0' needs fast_bytes="):
         layer_of(device="APART:0")
+    with pytest.raises(ValueError, match="must be a name like 'GPU:0'"):
+        layer_of(device=0, fast_bytes=FAST)
     with pytest.raises(
-        tf.errors.OpError, match=r"rank 0: embeddings: .*APART:0 has no \d+ bytes.*fast_bytes="
+        tf.errors.ResourceExhaustedError,
+        match=r"rank 0: embeddings: .*APART:0 has no \d+ bytes.*fast_bytes=",
     ):
         layer_of(rows=2_000_000, device="APART:0", fast_bytes=1 << 30)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from trepak.models.click_features import feature_configs
 from trepak.models.clicks import ClickStream, criteo_vocabularies
@@ -14,10 +17,13 @@ from trepak.models.dcn import dcn
 from trepak.models.deepfm import deepfm
 from trepak.models.wide_deep import wide_deep
 from trepak.scripts.bench import bench_sven, bench_sven_auc, sven_arithmetic
+from trepak.scripts.bench.memory_watch import MemoryWatch, allocated
 from trepak.scripts.bench.sven_arithmetic import MODELS, Popularity, Step
-from trepak.scripts.bench.sven_case import FILE, HOT, MEMORY, RANDOM
-from trepak.scripts.bench.sven_report import PIPELINES, SCALING, TIERS, Measured, summarize
+from trepak.scripts.bench.sven_case import EACH, FILE, HOT, MEMORY, PLAIN, RANDOM, WHOLE, Case
+from trepak.scripts.bench.sven_report import TIERS, Measured, summarize
+from trepak.scripts.bench.sven_steps import PIPELINES, SCALING
 from trepak.scripts.bench.sven_study import ASYNCHRONOUS, PIPELINE, SYNCHRONOUS, Study
+from trepak.scripts.report import Options
 
 _WANTED = Popularity(rows=1000.0, hit_share=0.9)
 
@@ -65,29 +71,34 @@ def test_bytes_travel_between_ranks_only() -> None:
     )
 
 
+def _rows(case: Case, factor: float) -> list[dict[str, Any]]:
+    """Returns what a rank would write; four stages need 1.5 times the memory of none."""
+    times = {0: case.times.sequential, 1: case.times.without_ids, 4: case.times.pipelined}
+    return [
+        {
+            "model": case.model,
+            "stages": one.stages,
+            "readers": one.readers,
+            "rounds": [
+                {
+                    "step_s": factor * times[one.stages],
+                    "sent_bytes": 1000,
+                    "between_bytes": 70_000 if one == PLAIN else 71_500,
+                    "most_bytes": 100_000 if one == WHOLE else 90_000,
+                    "idle": 0.5,
+                    "stolen": 0.0,
+                }
+            ],
+            "held_bytes": 2000,
+        }
+        for one in case.pipelines
+    ]
+
+
 def _measured(factor: float) -> Measured:
     """Returns what ranks would write whose steps take the equations' times, and some more."""
     cases = {hosts: [bench_sven.case("wide_deep", hosts, _WANTED)] for hosts in (2, 8)}
-    ours = {}
-    for hosts, (case,) in cases.items():
-        times = {0: case.times.sequential, 1: case.times.without_ids, 4: case.times.pipelined}
-        rows = [
-            {
-                "model": "wide_deep",
-                "stages": stages,
-                "rounds": [
-                    {
-                        "step_s": factor * times[stages],
-                        "sent_bytes": 1000,
-                        "idle": 0.5,
-                        "stolen": 0.0,
-                    }
-                ],
-                "held_bytes": 2000,
-            }
-            for stages in case.stages
-        ]
-        ours[hosts] = [rows] * hosts
+    ours = {hosts: [_rows(case, factor)] * hosts for hosts, (case,) in cases.items()}
     step = 2 * cases[8][0].times.pipelined
     theirs = [{"model": "wide_deep", "step_s": step, "idle": 0.5, "stolen": 0.0}]
     hits = {MEMORY: 1.0, FILE: 0.0, RANDOM: 0.1, HOT: 0.8}
@@ -111,6 +122,10 @@ def test_steps_are_judged_by_the_equations() -> None:
     assert report.missed() == ["sven.fraction_of_limit"]
     assert values["sven.speedup_vs_tf_parameter_server.wide_deep"] == pytest.approx(2 / 1.25)
     assert values["sven.hot_placement_of_bound"] == pytest.approx(1.0)
+    assert values["sven.pipeline_memory_of_plain"] == pytest.approx(1.5)
+    assert values["sven.pipeline_waiting_of_exchange"] == pytest.approx(1.5)
+    latency = 1.25 * (report.rows[1]["equation_ms"] / report.rows[0]["step_ms"])
+    assert values["sven.pipeline1_latency.wide_deep"] == pytest.approx(latency)
     of_eight = next(row for row in report.rows if row["kind"] == SCALING and row["hosts"] == 8)
     assert of_eight["scaling_factor"] == pytest.approx(of_eight["of_equation"] / 1.25)
     assert {row["kind"] for row in report.rows} >= {PIPELINES, SCALING, TIERS}
@@ -127,6 +142,48 @@ def test_a_bench_of_two_hosts_alone_is_a_report() -> None:
         placements=[],
     )
     assert "sven.pipeline4_speedup.wide_deep" in summarize(alone, {}).claims
+
+
+def test_all_models_scale_with_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(hosts: int, cases: list[Case], rounds: int) -> Any:
+        assert rounds > 1
+        return [[row for case in cases for row in _rows(case, 1.25)]] * hosts
+
+    monkeypatch.setattr(bench_sven, "_lab", contextlib.nullcontext)
+    monkeypatch.setattr(bench_sven, "_run", run)
+    report = bench_sven.measure(Options(lab=True))
+    assert report.missed() == ["sven.fraction_of_limit"]
+    found = [(row["model"], row["hosts"]) for row in report.rows if row["kind"] == SCALING]
+    assert found == [(model, hosts) for model in MODELS for hosts in (2, 4, 8)]
+    for row in report.rows:
+        if row["kind"] == SCALING:
+            assert row["scaling_factor"] == pytest.approx(row["of_equation"] / 1.25)
+    figure = Figure()
+    bench_sven.draw(report, figure)
+    (steps, scaling) = figure.axes
+    assert len(scaling.lines) == 2 * len(MODELS)
+    assert len(steps.patches) == len(MODELS)
+
+
+def test_a_whole_run_is_drawn() -> None:
+    figure = Figure()
+    bench_sven.draw(summarize(_measured(1.25), {}), figure)
+    (steps, scaling, tiers) = figure.axes
+    assert len(steps.patches) == len(EACH) + 1, "and TensorFlow's servers"
+    assert len(scaling.lines) == 2
+    assert len(tiers.patches) == 4
+
+
+def test_memory_that_is_allocated_is_watched() -> None:
+    watch = MemoryWatch()
+    watch.start()
+    held = np.ones(1 << 22)
+    deadline = time.monotonic() + 30
+    while watch.most < allocated() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    del held
+    watch.stop()
+    assert 8 << 22 <= watch.most - allocated() < 9 << 22
 
 
 def test_a_loss_of_auc_is_judged_beyond_its_error() -> None:

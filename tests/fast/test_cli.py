@@ -53,6 +53,8 @@ def test_help_is_shown_without_importing_tensorflow(arguments):
 
 def test_kept_trainings_are_for_benches_that_train(tmp_path):
     assert "has nothing to tune" in run("bench", "lab", "--tune").stderr
+    assert "has nothing to scale" in run("bench", "lab", "--lab").stderr
+    assert "leave --quick out" in run("bench", "sven", "--lab", "--quick").stderr
     assert "keeps no trainings" in run("bench", "bsp", "--kept", str(tmp_path)).stderr
     assert "there is no folder" in run("bench", "rna", "--kept", str(tmp_path / "x")).stderr
 

@@ -48,6 +48,8 @@ class Storage:
                 f"fast_bytes={self.fast_bytes!r} must be at least 0, and needs a folder= for the "
                 "rows that don't fit into them, or a device= that has them."
             )
+        if self.device is not None and not isinstance(self.device, str):
+            raise ValueError(f"device={self.device!r} must be a name like 'GPU:0'.")
         if self.device is not None and self.fast_bytes == 0:
             raise ValueError(
                 f"device={self.device!r} needs fast_bytes=: how much of its memory rows may take."
@@ -119,12 +121,18 @@ def storage(
 
 def _opened(device: str) -> int:
     """Returns the number that native code gives a device."""
-    names = [one.name.removeprefix("/device:") for one in tf.config.list_logical_devices()]
-    name = device.removeprefix("/").removeprefix("device:")
-    if name not in names:
-        raise ValueError(f"device={device!r}: TensorFlow has {', '.join(names)} on this rank.")
-    with tf.init_scope(), tf.device(name):
+    names = [one.name for one in tf.config.list_logical_devices()]
+    if _kind(device) not in map(_kind, names):
+        here = ", ".join(name.removeprefix("/device:") for name in names)
+        raise ValueError(f"device={device!r}: TensorFlow has {here} on this rank.")
+    with tf.init_scope(), tf.device(device):
         return int(load().trepak_embedding_device())
+
+
+def _kind(device: str) -> tuple[Any, Any]:
+    """Returns a device's type and index, of any name that TensorFlow takes."""
+    found = tf.DeviceSpec.from_string(device if device.startswith("/") else f"/device:{device}")
+    return found.device_type and found.device_type.upper(), found.device_index
 
 
 def _of(given: int | Mapping[str, int], name: str) -> int:

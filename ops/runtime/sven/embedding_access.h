@@ -19,6 +19,7 @@ namespace trepak {
 enum class RowAccess {
   kRead,
   kUpdate,  // rows are changed, and none is there twice
+  kSet,     // the same, of rows one behind the other, which mostly are new
 };
 
 inline std::vector<int64_t> RowsFrom(int64_t first, int64_t count) {
@@ -54,13 +55,15 @@ class StagedRows {
 
   // Copies them back, which have been loaded last.
   Status Store(Span<int64_t> rows) const {
+    // First what may fail.
+    TREPAK_RETURN_IF_ERROR(rows_.WriteSlots({slots_.data(), slots_.size()}, on_device_.data()));
     const size_t record = rows_.record();
     for (size_t i = 0; i < rows.size; ++i) {
       if (places_[i] == kRowIsHome) {
         std::memcpy(rows_.Row(rows.data[i]), values_.data() + i * record, rows_.record_bytes());
       }
     }
-    return rows_.WriteSlots({slots_.data(), slots_.size()}, on_device_.data());
+    return OkStatus();
   }
 
   // What looks like rows 0, 1, …: those that have been loaded.
@@ -94,14 +97,16 @@ Status AccessRows(const EmbeddingRows& all, Span<int64_t> rows, RowAccess access
   StagedRows staged(all);
   for (size_t begin = 0; begin < rows.size; begin += kAtOnce) {
     const Span<int64_t> block{rows.data + begin, std::min(kAtOnce, rows.size - begin)};
-    all.WillNeed(block.data, block.size);
+    if (access != RowAccess::kSet) {  // of which little is on the disk
+      all.WillNeed(block.data, block.size);
+    }
     if (!all.is_on_device()) {
       all.Visit([&](const auto& view) { use(view, block); });
       continue;
     }
     TREPAK_RETURN_IF_ERROR(staged.Load(block));
     use(staged.view(), staged.numbers());
-    if (access == RowAccess::kUpdate) {
+    if (access != RowAccess::kRead) {
       TREPAK_RETURN_IF_ERROR(staged.Store(block));
     }
   }

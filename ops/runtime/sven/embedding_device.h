@@ -35,7 +35,7 @@ class EmbeddingDevice {
   virtual Status Take(size_t numbers) = 0;
 
   // Copies slots of a part to where the processor has them, one behind the other; and back. No slot
-  // is written twice at once. They end when all is copied.
+  // is written twice at once. Whatever is called next sees what was written.
   virtual Status Read(const Part& part, Span<int32_t> slots, float* rows) = 0;
   virtual Status Write(const Part& part, Span<int32_t> slots, const float* rows) = 0;
 };

@@ -159,7 +159,7 @@ class EmbeddingRows {
   int32_t SlotOf(int64_t row) const { return static_cast<int32_t>(places_[row]); }
 
   struct Moves {
-    uint64_t in = 0;  // from the file into memory
+    uint64_t in = 0;  // into the fast tier
     uint64_t out = 0;
   };
   // Has those rows in the fast tier, of which there must not be more than slots, and no others. If

@@ -215,8 +215,8 @@ TEST_F(AdmissionTest, ARowIsTrainedForItselfAfterItWasSeenOftenEnough) {
 
 TEST_F(AdmissionTest, BeyondTheLimitTheLowestScoresAreDropped) {
   for (const bool has_tiers : {false, true}) {
-    FakeJob job(WordsPlan(1, 16),
-                has_tiers ? TierOptions{testing::TempDir(), 40} : TierOptions());  // 8 of a shard
+    FakeJob job(WordsPlan(1, 16), has_tiers ? TierOptions{testing::TempDir(), 40, nullptr}
+                                            : TierOptions());  // 8 of a shard
     job.Fill(0, std::vector<float>(80, 50));
     std::vector<int64_t> ids;  // of the ten rows of one shard
     for (int64_t id = 0; ids.size() < 10; ++id) {

@@ -14,6 +14,8 @@ namespace {
 // How many rows ahead memory is asked for: it takes about as long to come as these take.
 constexpr size_t kAhead = 12;
 
+constexpr char kInPart[] = ": an update is applied in part only; go on from the last checkpoint";
+
 // Returns how many of them lie in the fast tier.
 template <typename View>
 uint64_t CopyRows(const View& from, Span<int64_t> rows, size_t columns, float* to) {
@@ -76,7 +78,7 @@ Status EmbeddingStore::LookUp(const EmbeddingRequests& requests, float* values, 
   }
   if (permits != 0) {
     std::lock_guard<std::mutex> counting(counting_);
-    TREPAK_RETURN_IF_ERROR(permits_.Take(permits));
+    TREPAK_RETURN_IF_ERROR(permits_.Take(permits));  // a lost device, which ends the job, keeps it
   }
   uint64_t fast = 0;
   for (size_t sender = 0; sender < plan_->ranks(); ++sender) {
@@ -147,12 +149,10 @@ Status EmbeddingStore::Apply(const EmbeddingRequests& requests, Span<float> grad
     TREPAK_RETURN_IF_ERROR(permits_.GiveBack());
   }
   for (size_t mine = 0; mine < rows_.size(); ++mine) {
-    TREPAK_RETURN_IF_ERROR(ApplySums(mine, updates[mine])
-                               .Annotate(NameOf(mine) + ": an update is applied in part only; go "
-                                                        "on from the last checkpoint"));
+    TREPAK_RETURN_IF_ERROR(ApplySums(mine, updates[mine]).Annotate(NameOf(mine) + kInPart));
   }
   ++updates_;
-  return CountUpdate(requests);
+  return CountUpdate(requests).Annotate("embeddings" + std::string(kInPart));
 }
 
 Status EmbeddingStore::ApplySums(size_t mine, const RowUpdate& update) {

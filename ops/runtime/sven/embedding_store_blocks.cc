@@ -74,7 +74,7 @@ Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bo
   TREPAK_RETURN_IF_ERROR(MakePlaces(mine, all));
   EmbeddingAdmission& admission = admissions_[mine];
   const size_t copied = std::min(width, rows_[mine].record());
-  return AccessRows(rows_[mine], all, RowAccess::kUpdate,
+  return AccessRows(rows_[mine], all, RowAccess::kSet,
                     [&](const auto& view, Span<int64_t> rows) {
                       for (const int64_t row : rows) {
                         std::memcpy(view.Row(row), values, copied * sizeof(float));

@@ -66,7 +66,7 @@ Status EmbeddingStore::InitialiseRows(size_t mine) {
       }
     };
     TREPAK_RETURN_IF_ERROR(
-        AccessRows(rows_[mine], all, RowAccess::kUpdate, initialise).Annotate(NameOf(mine)));
+        AccessRows(rows_[mine], all, RowAccess::kSet, initialise).Annotate(NameOf(mine)));
   }
   return OkStatus();
 }
