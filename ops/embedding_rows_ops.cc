@@ -37,7 +37,7 @@ REGISTER_OP("TrepakEmbeddingRead")
 Returns rows of a shard. Another rank's have seen as many updates as this rank has applied.
 
 shard: its number in the plan.
-with_slots: with what the optimizer keeps, behind the weights.
+with_slots: with what is behind the weights: what the optimizer keeps, and how often a row was seen.
 session: of the system "embeddings"; without one the shard must be one of this rank.
 )doc");
 

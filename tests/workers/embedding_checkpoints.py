@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,21 @@ def rows_that_are_admitted_are_admitted_again() -> None:
 
 
 @case
+def rows_in_files_and_at_a_limit_are_loaded() -> None:
+    """What is over the limit of a smaller part is dropped by the next update, and nothing fails."""
+    layer, folder = saved("limited", min_count=MIN_COUNTS, row_limit={"adam": 20})
+    for sharding in ("row", "column"):
+        with tempfile.TemporaryDirectory() as files:
+            options = {"min_count": MIN_COUNTS, "folder": files, "fast_bytes": 900}
+            loaded = built(sharding, row_limit={"adam": 20}, **options)
+            load_tables(loaded, folder)
+            check_slots(loaded, slots_of(layer))
+            step(loaded, 3)
+            meet("trained")
+            assert loaded.tables.statistics()["rows_admitted"] > 0
+
+
+@case
 def what_is_exported_is_what_look_ups_return() -> None:
     layer, folder = saved("looked up", min_count=MIN_COUNTS)
     for table, config in enumerate(layer.tables.plan.tables):
@@ -117,8 +133,9 @@ def what_is_exported_is_what_look_ups_return() -> None:
         }
         rows = layer(as_inputs((ids, {}))[0])[feature]
         np.testing.assert_array_equal(rows, plain[table])
-    with pytest.raises(ValueError, match="was saved with min_count, but that of .* is without"):
-        load_tables(built("row"), folder)
+    for other in ({}, {"min_count": {**MIN_COUNTS, "adam": 4}}):
+        with pytest.raises(ValueError, match=r"min_count=\d, but that of the layer .* has \d"):
+            load_tables(built("row", **other), folder)
     meet("refused")
 
 

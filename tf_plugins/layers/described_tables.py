@@ -9,8 +9,15 @@ from trepak.tf_plugins.layers import default_rows, row_optimizers
 from trepak.tf_plugins.layers.embedding_tables import EmbeddingTables
 
 
-def describe(tables: EmbeddingTables) -> list[dict[str, Any]]:
-    """Returns by table what `check` looks at, and the state of its optimizer; JSON can hold it."""
+def describe(tables: EmbeddingTables, only_mine: bool = False) -> list[dict[str, Any]]:
+    """Returns by table what `check` looks at, and the state of its optimizer; JSON can hold it.
+
+    Its "slots" are all numbers that files have behind a weight.
+
+    Args:
+        tables: a layer's.
+        only_mine: leave out what other ranks have of default rows; see `default_rows.joined`.
+    """
     return [
         {
             "name": table.name,
@@ -19,7 +26,9 @@ def describe(tables: EmbeddingTables) -> list[dict[str, Any]]:
             "slots": table.kept,
             "optimizer": row_optimizers.described(optimizer),
             **row_optimizers.state_of(optimizer),
-            **default_rows.described(tables.rows, number, tables.store.min_count(number)),
+            **default_rows.described(
+                tables.rows, number, tables.store.min_count(number), only_mine
+            ),
         }
         for number, (table, optimizer) in enumerate(
             zip(tables.plan.tables, tables.optimizers, strict=True)
@@ -49,8 +58,8 @@ def check(
         By table of the layer, its place among those that were saved.
 
     Raises:
-        ValueError: tables have other names or shapes, were trained by other optimizers, or do not
-            all admit rows by `min_count` that did.
+        ValueError: tables have other names, shapes or min_counts, or were trained by other
+            optimizers.
     """
     theirs = {table["name"]: number for number, table in enumerate(saved)}
     mine = {table.name for table in tables.plan.tables}
@@ -60,7 +69,8 @@ def check(
             f"{', '.join(sorted(mine))}: load it into a layer with the same TableConfigs."
         )
     places = [theirs[table.name] for table in tables.plan.tables]
-    for table, optimizer, place in zip(tables.plan.tables, tables.optimizers, places, strict=True):
+    every = zip(tables.plan.tables, tables.optimizers, places, strict=True)
+    for number, (table, optimizer, place) in enumerate(every):
         other = saved[place]
         if (other["rows"], other["columns"]) != (table.rows, table.columns):
             raise ValueError(
@@ -69,12 +79,12 @@ def check(
                 f"{table.columns}: give its TableConfig the vocabulary_size and embedding_dim that "
                 "were saved."
             )
-        admits = default_rows.MIN_COUNT in other
-        if admits != table.admits:
+        least, other_least = tables.store.min_count(number), other.get(default_rows.MIN_COUNT, 0)
+        if least != other_least:
             raise ValueError(
-                f"the table {table.name!r} of {where} was saved {'with' if admits else 'without'} "
-                f"min_count, but that of the layer {layer!r} is {'without' if admits else 'with'} "
-                "it: give the layer the min_count that was saved."
+                f"the table {table.name!r} of {where} was saved with min_count={other_least}, but "
+                f"that of the layer {layer!r} has {least}: give the layer what was saved, or take "
+                "plain tables from trepak.layers.export_tables."
             )
         rule, other_rule = row_optimizers.described(optimizer)["name"], other["optimizer"]["name"]
         if slots and rule != other_rule:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trepak.horovod_ext import basics, exchange
 from trepak.tf_plugins.layers import (
     default_rows,
@@ -45,15 +47,16 @@ def save_tables(of: Any, folder: str | Path) -> None:
     begun: list[RowsFile] = []
     before = f"; what was saved in {folder} before is still there"
 
-    def write() -> list[dict[str, Any]]:
+    def write() -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
         folder.mkdir(parents=True, exist_ok=True)
-        return [
+        files = [
             table_files.to_json(_write(folder, begun, about, read))
             for about, read in _mine(layers, token)
         ]
+        return files, [described_tables.describe(one.tables, only_mine=True) for one in layers]
 
     try:
-        files = _together(write, "saving embedding tables", before)
+        written = _together(write, "saving embedding tables", before)
     except (OSError, ValueError):  # all ranks have seen it, so that no rank will commit
         for one in begun:
             with contextlib.suppress(OSError):
@@ -63,10 +66,10 @@ def save_tables(of: Any, folder: str | Path) -> None:
     def commit() -> None:
         if basics.rank() == 0:
             described = [
-                {"name": one.name, "tables": described_tables.describe(one.tables)}
-                for one in layers
+                {"name": layer.name, "tables": [*map(default_rows.joined, zip(*ranks, strict=True))]}
+                for layer, *ranks in zip(layers, *(about for _, about in written), strict=True)
             ]
-            all_files = [table_files.from_json(one) for part in files for one in part]
+            all_files = [table_files.from_json(one) for files, _ in written for one in files]
             table_files.commit(folder, Index(token, described, all_files))
 
     _together(commit, "saving embedding tables", before)
@@ -80,7 +83,8 @@ def load_tables(of: Any, folder: str | Path, optimizers: bool = True) -> None:
     Args:
         of: a built `DistributedEmbedding`, or a model with as many as were saved, in their order.
         folder: where it was saved.
-        optimizers: whether to load what optimizers keep, and how many updates there were.
+        optimizers: whether to load what optimizers keep, and how many updates there were. Which
+            rows are admitted is loaded anyhow.
 
     Raises:
         ValueError: other tables were saved; raised on all ranks, as the next one is.
@@ -121,7 +125,11 @@ def _read(
     rows = layer.tables.rows
     for table, place in enumerate(places):
         saved = index.layers[number]["tables"][place]
-        of_file, of_row = _planes(saved["slots"], rows.plan.tables[table], optimizers)
+        about = rows.plan.tables[table]
+        of_file, of_row = _planes(saved["slots"], about, optimizers)
+        # What an optimizer keeps stands between the weights and whether the row is admitted.
+        keeps = about.admits and not optimizers
+        planes = 1 + about.kept if optimizers else 1
         files = [
             (table_files.mapped(folder, one)[:, of_file], one.shard)
             for one in index.files_of(number, place)
@@ -131,7 +139,11 @@ def _read(
                 continue
             for first, count in rows.blocks(shard):
                 block = embedding_overlap.block(shard, first, count)
-                values = rows.read(own, first, count, with_slots=of_row != _WEIGHTS)
+                values = (
+                    rows.read(own, first, count, with_slots=True)
+                    if keeps
+                    else np.empty((count, planes, shard.columns), "float32")
+                )
                 for mapped, of in files:
                     embedding_overlap.copy(values[:, of_row], block, mapped, of)
                 rows.write(own, first, values)

@@ -71,26 +71,23 @@ def _write(file: IO[bytes], folder: Path, index: Index, layer: int, number: int)
     header = {"descr": "<f4", "fortran_order": False, "shape": (rows, columns)}
     np.lib.format.write_array_header_1_0(file, header)
     files = [(table_files.mapped(folder, one), one.shard) for one in index.files_of(layer, number)]
+    admits = default_rows.MIN_COUNT in about
+    standing = [default_rows.of_shard(about, shard)[:1] for _, shard in files] if admits else []
     size = max(1, _BLOCK_BYTES // (columns * _FLOAT_BYTES))
     for first in range(0, rows, size):
         part = Shard(number, 0, first, 1, min(size, rows - first), 0, columns)
         values = np.empty((part.rows, 1, columns), "<f4")
         for mapped, shard in files:
             embedding_overlap.copy(values, part, mapped[:, :1], shard)
-        if default_rows.MIN_COUNT in about:
-            _stand_in(values, part, files, about)
+        if admits:
+            seen, instead = np.empty_like(values), np.empty_like(values)
+            for (mapped, shard), row in zip(files, standing, strict=True):
+                embedding_overlap.copy(seen, part, mapped[:, -1:], shard)
+                every = np.broadcast_to(row, (shard.rows, 1, shard.columns))
+                embedding_overlap.copy(instead, part, every, shard)
+            # Look-ups return the default row for what is not admitted.
+            np.copyto(values, instead, where=seen < about[default_rows.MIN_COUNT])
         file.write(values.data)
-
-
-def _stand_in(values: Any, part: Shard, files: Any, about: dict[str, Any]) -> None:
-    """Puts default rows in the place of rows that are not admitted: what look-ups return."""
-    seen, standing = np.empty_like(values), np.empty_like(values)
-    for mapped, shard in files:
-        embedding_overlap.copy(seen, part, mapped[:, -1:], shard)
-        row = default_rows.of_shard(about, shard)[:1]
-        every = np.broadcast_to(row, (shard.rows, 1, shard.columns))
-        embedding_overlap.copy(standing, part, every, shard)
-    np.copyto(values, standing, where=seen < about[default_rows.MIN_COUNT])
 
 
 @contextlib.contextmanager

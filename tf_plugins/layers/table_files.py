@@ -1,7 +1,7 @@
 """Files of rows of embedding tables, and the index that makes them a checkpoint.
 
 A checkpoint is a folder. Its index, `tables.json`, names a file for each shard, in which rows are
-one behind the other, float32, [rows, 1 + slots, columns], and has checksums of their blocks. Files
+one behind the other, float32, [rows, 1 + kept, columns], and has checksums of their blocks. Files
 of a new checkpoint have new names, so that the one before stays whole until the index is replaced.
 """
 
@@ -37,7 +37,8 @@ class RowsFile:
         file: its name.
         layer: the number of the layer.
         shard: which rows of which of the layer's tables.
-        planes: numbers for each weight: itself, and what the optimizer keeps.
+        planes: numbers for each weight: itself, what the optimizer keeps, and, of tables that
+            admit rows, how often its row was seen.
         block_rows: rows of which there is a checksum, but for the last block.
         checksums: CRC-32 of each block.
     """

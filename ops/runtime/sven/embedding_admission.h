@@ -47,12 +47,13 @@ class EmbeddingAdmission {
       ++admitted_;
     }
   }
-  // How often a row has been seen, up to min_count; and sets it, up to there.
+  // How often a row has been seen, up to min_count.
   uint16_t seen(int64_t row) const { return seen_[static_cast<size_t>(row)]; }
+  // Sets it. What is no number is none.
   void Set(int64_t row, float seen) {
     admitted_ -= Admits(row) ? 1 : 0;
-    seen_[static_cast<size_t>(row)] =
-        static_cast<uint16_t>(std::clamp(seen, 0.0F, static_cast<float>(min_count_)));
+    seen_[static_cast<size_t>(row)] = static_cast<uint16_t>(
+        seen > 0 ? std::min(seen, static_cast<float>(min_count_)) : 0.0F);
     admitted_ += Admits(row) ? 1 : 0;
   }
   // A row that is admitted starts afresh.

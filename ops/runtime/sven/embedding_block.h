@@ -16,7 +16,7 @@ struct EmbeddingBlock {
   size_t shard = 0;
   int64_t first_row = 0;
   int64_t count = 0;
-  bool with_slots = false;  // with what the optimizer keeps
+  bool with_slots = false;  // with what is behind the weights
 
   // A block of several rows may have so many.
   static constexpr size_t kMostBytes = 4 << 20;

@@ -70,6 +70,7 @@ Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bo
   TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
   const std::vector<int64_t> wanted = RowsFrom(first_row, count);
   const Span<int64_t> all{wanted.data(), wanted.size()};
+  std::lock_guard<std::mutex> updating(updating_);  // sums resolve rows, before they are applied
   std::unique_lock<std::shared_mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(MakePlaces(mine, all));
   EmbeddingAdmission& admission = admissions_[mine];
