@@ -12,7 +12,7 @@ from typing import Any
 from trepak.scripts.bench import sven_arithmetic as arithmetic
 from trepak.scripts.bench import tf_cluster
 from trepak.scripts.bench.ranks import lab_of, run_here, run_in
-from trepak.scripts.bench.sven_case import ARMS, EACH, PLAIN, WHOLE, Arm, Case, Pipeline
+from trepak.scripts.bench.sven_case import ARMS, EACH, PLAIN, READ_AHEAD, WHOLE, Arm, Case, Pipeline
 from trepak.scripts.bench.sven_figures import draw
 from trepak.scripts.bench.sven_report import Measured, summarize
 from trepak.scripts.entrance import console
@@ -28,8 +28,9 @@ SCALES = True
 # it computes and sends.
 _SLOWER = 3000.0
 _ROUNDS = 2
-# With oneDNN, which nothing here computes with, TensorFlow keeps memory that it has freed.
-_VARIABLES = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+# With oneDNN, which nothing here computes with, TensorFlow keeps memory that it has freed, which a
+# watch of memory would count.
+_WATCHED = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 _HOSTS, _FEWER_HOSTS = 8, (2, 4)
 _SCALED = "wide_deep"  # of Figure 6.4: what the thesis scales worst; `--lab` scales all
 _TIMEOUT = 900.0
@@ -53,7 +54,7 @@ def _quick(say: Callable[[str], None]) -> Measured:
     say("2 hosts")
     with _lab(2) as lab:
         cases = [case("deepfm", 2, steps=3, pipelines=(PLAIN, WHOLE))]
-        return Measured({2: cases}, {2: _run(lab, cases, rounds=1)}, [], [])
+        return Measured({2: cases}, {2: _run(lab, cases, rounds=1)})
 
 
 def _scaled(say: Callable[[str], None]) -> Measured:
@@ -64,13 +65,14 @@ def _scaled(say: Callable[[str], None]) -> Measured:
         by_hosts[hosts] = [case(model, hosts, pipelines=(WHOLE,)) for model in arithmetic.MODELS]
         with _lab(hosts) as lab:
             ours[hosts] = _run(lab, by_hosts[hosts], _ROUNDS)
-    return Measured(by_hosts, ours, [], [])
+    return Measured(by_hosts, ours)
 
 
 def _whole(say: Callable[[str], None]) -> Measured:
     by_hosts = {_HOSTS: [case(model, _HOSTS) for model in arithmetic.MODELS]}
     for hosts in _FEWER_HOSTS:
         by_hosts[hosts] = [case(_SCALED, hosts, pipelines=(WHOLE,))]
+    beside = [_beside(model) for model in arithmetic.MODELS]
     ours = {}
     for hosts, cases in by_hosts.items():
         say(f"{hosts} hosts, links of {arithmetic.link_rate(_SLOWER) / 1e6:.0f} Mbit/s")
@@ -80,12 +82,21 @@ def _whole(say: Callable[[str], None]) -> Measured:
                 say("TensorFlow's parameter servers")
                 spec = {"cases": cases, "rounds": _ROUNDS}
                 theirs = tf_cluster.run(lab, "sven_tf_servers", spec)
-    return Measured(by_hosts, ours, theirs, _placements(say))
+                say("a reader, and memory")
+                found = _run(lab, beside, rounds=1, watches_memory=True)
+    return Measured(by_hosts, ours, theirs, _placements(say), (beside, found))
 
 
-def _run(lab: Any, cases: Sequence[Case], rounds: int) -> Any:
-    spec = {"cases": cases, "rounds": rounds}
-    return run_in(lab, "bench_sven_worker", spec, _TIMEOUT, _VARIABLES)[0]
+def _beside(model: str) -> Case:
+    """Returns what is measured apart from what it would take CPU from."""
+    memory = () if model == "dcn" else (WHOLE,)  # whose steps take minutes, and need as much
+    return case(model, _HOSTS, steps=3, pipelines=(PLAIN, READ_AHEAD, *memory))
+
+
+def _run(lab: Any, cases: Sequence[Case], rounds: int, watches_memory: bool = False) -> Any:
+    spec = {"cases": cases, "rounds": rounds, "watches_memory": watches_memory}
+    variables = _WATCHED if watches_memory else None
+    return run_in(lab, "bench_sven_worker", spec, _TIMEOUT, variables)[0]
 
 
 def _lab(hosts: int) -> Any:

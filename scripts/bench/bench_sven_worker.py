@@ -58,10 +58,11 @@ class EmulatedDense(keras.layers.Layer):
 def measure(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns a row for each case and pipeline: what this rank's steps took, by round."""
     clicks = stream()
-    return [row for case in spec["cases"] for row in _rows(case, clicks, spec["rounds"])]
+    rounds, watches = spec["rounds"], spec["watches_memory"]
+    return [row for case in spec["cases"] for row in _rows(case, clicks, rounds, watches)]
 
 
-def _rows(case: Case, clicks: ClickStream, rounds: int) -> list[dict[str, Any]]:
+def _rows(case: Case, clicks: ClickStream, rounds: int, watches: bool) -> list[dict[str, Any]]:
     mine = _batches(case.batch, hvd.rank(), hvd.size())
     models = {one: _build(case, clicks) for one in case.pipelines}
     data = {}
@@ -70,7 +71,11 @@ def _rows(case: Case, clicks: ClickStream, rounds: int) -> list[dict[str, Any]]:
         data[one] = _read_ahead(model, case, one.readers) if one.readers else mine
         _fit(model, data[one], _WARM)
     orders = rank.rounds_of(case.pipelines, rounds)
-    found = [(one, _fit(models[one], data[one], case.steps)) for order in orders for one in order]
+    found = [
+        (one, _fit(models[one], data[one], case.steps, watches))
+        for order in orders
+        for one in order
+    ]
     for model in models.values():
         trepak.pipeline(model, 0)
     del model, models, data
@@ -93,18 +98,19 @@ def _read_ahead(model: Any, case: Case, readers: int) -> Any:
     return trepak.read_ahead(model, functools.partial(_batches, case.batch), readers)
 
 
-def _fit(model: Any, data: Any, steps: int) -> dict[str, float]:
-    """Trains; returns seconds and sent bytes of a step, memory, and shares of the CPU."""
-    clock = _Clock()
+def _fit(model: Any, data: Any, steps: int, watches: bool = False) -> dict[str, float]:
+    """Trains; returns what a clock has measured."""
+    clock = _Clock(watches)
     model.fit(data, steps_per_epoch=_FILLING + steps, callbacks=[clock], verbose=0)
     return clock.measured()
 
 
 class _Clock(keras.callbacks.Callback):
-    """Measures the steps of a full pipeline."""
+    """Measures the steps of a full pipeline; watching memory takes CPU from them."""
 
-    def __init__(self) -> None:
+    def __init__(self, watches: bool) -> None:
         super().__init__()
+        self._watches = watches
         self._ends: list[float] = []
         self._between: list[int] = []  # bytes that are allocated while no step is computed
         self._idle, self._memory = IdleWatch(), MemoryWatch()
@@ -113,33 +119,39 @@ class _Clock(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Frees what nobody refers to: it would be taken for memory of steps."""
-        gc.collect()
+        if self._watches:
+            gc.collect()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Notes the time when the step's loss is there."""
         if batch + 1 == _FILLING:
             self._idle, self._sent = IdleWatch(), alltoall.statistics()["bytes_sent"]
-            self._memory.start()
+            if self._watches:
+                self._memory.start()
         if batch + 1 >= _FILLING:
-            self._between.append(allocated())
+            if self._watches:
+                self._between.append(allocated())
             self._ends.append(time.perf_counter())
             self._shares = self._idle.shares()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Notes what was sent and held, before the next fit begins."""
-        self._memory.stop()
+        if self._watches:
+            self._memory.stop()
         self._sent = alltoall.statistics()["bytes_sent"] - self._sent
 
     def measured(self) -> dict[str, float]:
-        """Returns seconds and sent bytes of a step, memory, and shares of the CPU."""
+        """Returns seconds and sent bytes of a step, shares of the CPU, and memory if watched."""
         steps = len(self._ends) - 1
-        return {
+        found = {
             "step_s": (self._ends[-1] - self._ends[0]) / steps,
             "sent_bytes": self._sent / steps,
-            "between_bytes": statistics.median(self._between),
-            "most_bytes": self._memory.most,
             **self._shares,
         }
+        if self._watches:
+            found["between_bytes"] = statistics.median(self._between)
+            found["most_bytes"] = self._memory.most
+        return found
 
 
 def _build(case: Case, clicks: ClickStream) -> Any:

@@ -29,7 +29,7 @@ class Pipeline:
 
 
 PLAIN, READ_AHEAD, WHOLE = Pipeline(0), Pipeline(1, readers=1), Pipeline(4)
-EACH = (PLAIN, READ_AHEAD, WHOLE)
+EACH = (PLAIN, WHOLE)
 
 
 @dataclass(frozen=True)

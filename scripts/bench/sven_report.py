@@ -9,7 +9,14 @@ from typing import Any
 
 from trepak.scripts.bench import sven_arithmetic as arithmetic
 from trepak.scripts.bench.sven_case import FILE, HOT, MEMORY, PLACED_SCALE, RANDOM, Case
-from trepak.scripts.bench.sven_steps import add_claims, pipeline_rows, scaling_row, step_seconds
+from trepak.scripts.bench.sven_steps import (
+    BESIDE,
+    PIPELINES,
+    add_claims,
+    pipeline_rows,
+    scaling_row,
+    step_seconds,
+)
 from trepak.scripts.report import Claims, Report
 
 SERVERS = "TensorFlow's parameter servers"
@@ -30,12 +37,14 @@ class Measured:
         ours: by number of hosts, by rank, rows of `bench_sven_worker`.
         theirs: rows of `sven_tf_servers`, on the largest number of hosts.
         placements: rows of `sven_placement_worker`.
+        beside: cases with readers and with memory watched, and what was measured of them.
     """
 
     cases: Mapping[int, Sequence[Case]]
     ours: Mapping[int, Sequence[Sequence[Mapping[str, Any]]]]
-    theirs: Sequence[Mapping[str, Any]]
-    placements: Sequence[Mapping[str, Any]]
+    theirs: Sequence[Mapping[str, Any]] = ()
+    placements: Sequence[Mapping[str, Any]] = ()
+    beside: tuple[Sequence[Case], Sequence[Sequence[Mapping[str, Any]]]] = ((), ())
 
     @property
     def idle_share(self) -> float:
@@ -49,8 +58,9 @@ def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
     """Returns the report."""
     claims = Claims()
     most = max(measured.cases)
-    rows = pipeline_rows(measured.cases[most], measured.ours[most])
-    add_claims(claims, rows)
+    rows = pipeline_rows(PIPELINES, measured.cases[most], measured.ours[most])
+    beside = pipeline_rows(BESIDE, *measured.beside)
+    add_claims(claims, rows, beside)
     by_model = {row["model"]: row for row in rows if row["stages"] == 4}
     servers = [
         _server_row([row for row in measured.theirs if row["model"] == model], by_model[model])
@@ -60,7 +70,7 @@ def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
         model = row["model"]
         name = f"sven.speedup_vs_tf_parameter_server.{model}"
         claims.add(name, row["to_pipeline"], None, paper=_SERVERS[model])
-    rows += servers + _scaling_rows(measured)
+    rows += beside + servers + _scaling_rows(measured)
     if measured.placements:
         computed, tiers = _placement_rows(measured.placements), _tier_rows(measured.placements)
         for row in computed:

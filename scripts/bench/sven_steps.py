@@ -10,7 +10,7 @@ from trepak.scripts.bench.sven_case import PLAIN, READ_AHEAD, WHOLE, Case, Pipel
 from trepak.scripts.idle_watch import undisturbed
 from trepak.scripts.report import Claims
 
-PIPELINES, SCALING = "pipelines", "scaling"
+PIPELINES, BESIDE, SCALING = "pipelines", "with readers, and memory", "scaling"
 
 _LIMIT_TARGET = 0.9
 # Section 6.1.2: a pipeline needs 2 (m_comm + m_comp), and a step without one m_comm + m_comp.
@@ -21,17 +21,20 @@ _PIPELINE1 = {"deepfm": 0.89, "wide_deep": 0.79, "dcn": 0.84}
 _Rows = Sequence[Mapping[str, Any]]
 
 
-def pipeline_rows(cases: Sequence[Case], ranks: Sequence[_Rows]) -> list[dict[str, Any]]:
+def pipeline_rows(kind: str, cases: Sequence[Case], ranks: Sequence[_Rows]) -> list[dict[str, Any]]:
     """Returns a row for each model and pipeline.
 
     Args:
+        kind: PIPELINES, or BESIDE if memory was watched.
         cases: that were measured.
         ranks: by rank, what `bench_sven_worker` wrote.
     """
     rows = []
     for case in cases:
         found = {one: _of(ranks, case.model, one) for one in case.pipelines}
-        rows += [_row(case, one, found[one], found.get(PLAIN)) for one in case.pipelines]
+        for one in case.pipelines:
+            row = {"kind": kind, **_row(case, one, found[one])}
+            rows.append(row | (_memory(found[one], found[PLAIN]) if kind == BESIDE else {}))
     return rows
 
 
@@ -48,12 +51,11 @@ def pipeline_of(row: Mapping[str, Any]) -> Pipeline:
     return Pipeline(row["stages"], row["readers"])
 
 
-def _row(case: Case, pipeline: Pipeline, ranks: _Rows, plain: _Rows | None) -> dict[str, Any]:
+def _row(case: Case, pipeline: Pipeline, ranks: _Rows) -> dict[str, Any]:
     rounds = _rounds(ranks)
     times = case.times
     equation = {0: times.sequential, 1: times.without_ids, 4: times.pipelined}[pipeline.stages]
     return {
-        "kind": PIPELINES,
         "model": case.model,
         "stages": pipeline.stages,
         "readers": pipeline.readers,
@@ -61,58 +63,61 @@ def _row(case: Case, pipeline: Pipeline, ranks: _Rows, plain: _Rows | None) -> d
         "equation_ms": 1000 * equation,
         "sent_kb": statistics.mean(one["sent_bytes"] for one in rounds) / 1e3,
         "held_kb": max(one["held_bytes"] for one in ranks) / 1e3,
-        "waiting_kb": None if plain is None else _memory(ranks, plain, "between_bytes"),
-        "memory_kb": None if plain is None else _memory(ranks, plain, "most_bytes"),
         "cpu_idle": min(one["idle"] for one in rounds),
     }
 
 
-def _memory(ranks: _Rows, plain: _Rows, what: str) -> float:
-    """Returns the most kilobytes that a rank's batches had of memory.
+def _memory(ranks: _Rows, plain: _Rows) -> dict[str, float]:
+    """Returns the most kilobytes that a rank's batches had of memory, between two steps and at all.
 
     Without a pipeline nothing is under way between two steps: what is allocated then is the rest,
     of a round, because it grows by some hundred kilobytes while a job goes on.
     """
-    return max(
-        (mine[what] - its["between_bytes"]) / 1e3
+    pairs = [
+        (mine, its["between_bytes"])
         for of_rank, rest in zip(ranks, plain, strict=True)
         for mine, its in zip(of_rank["rounds"], rest["rounds"], strict=True)
-    )
+    ]
+    return {
+        "waiting_kb": max(mine["between_bytes"] - rest for mine, rest in pairs) / 1e3,
+        "memory_kb": max(mine["most_bytes"] - rest for mine, rest in pairs) / 1e3,
+    }
 
 
-def add_claims(claims: Claims, rows: _Rows) -> None:
+def add_claims(claims: Claims, rows: _Rows, beside: _Rows) -> None:
     """Adds what is claimed of pipelines: how near they come to the equations, and what they gain.
 
     Args:
         claims: to be added to.
         rows: of `pipeline_rows`.
+        beside: the same of BESIDE.
     """
-    plain = {row["model"]: row for row in rows if pipeline_of(row) == PLAIN}
     whole = [row for row in rows if pipeline_of(row) == WHOLE]
     fraction = min(row["equation_ms"] / row["step_ms"] for row in whole)
     claims.add("sven.fraction_of_limit", fraction, _LIMIT_TARGET, unit="")
-    compared = [(row, plain[row["model"]]) for row in rows if row["model"] in plain]
-    _add_memory(claims, [(row, its) for row, its in compared if pipeline_of(row) == WHOLE])
-    for row, its in compared:
-        model, latency = row["model"], row["step_ms"] / its["step_ms"]
-        if pipeline_of(row) == WHOLE:
-            name = f"sven.pipeline4_speedup.{model}"
-            claims.add(name, 1 / latency, None, paper=_PIPELINE4[model])
-        elif pipeline_of(row) == READ_AHEAD:
-            name = f"sven.pipeline1_latency.{model}"
-            claims.add(name, latency, None, "lower", paper=_PIPELINE1[model])
+    for row, plain in _with_plain(rows, WHOLE):
+        name, speedup = f"sven.pipeline4_speedup.{row['model']}", plain["step_ms"] / row["step_ms"]
+        claims.add(name, speedup, None, paper=_PIPELINE4[row["model"]])
+    for row, plain in _with_plain(beside, READ_AHEAD):
+        name, latency = f"sven.pipeline1_latency.{row['model']}", row["step_ms"] / plain["step_ms"]
+        claims.add(name, latency, None, "lower", paper=_PIPELINE1[row["model"]])
+    if watched := _with_plain(beside, WHOLE):
+        waiting = max(row["waiting_kb"] / row["sent_kb"] for row, _ in watched)
+        claims.add("sven.pipeline_waiting_of_exchange", waiting, None, "lower")
+        memory = max(row["memory_kb"] / plain["memory_kb"] for row, plain in watched)
+        claims.add("sven.pipeline_memory_of_plain", memory, _MEMORY_TARGET, "lower")
 
 
-def _add_memory(
-    claims: Claims, compared: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
-) -> None:
-    """Adds what four stages need of memory: of what a batch exchanges, and of no pipeline's."""
-    if not compared:
-        return
-    waiting = max(row["waiting_kb"] / row["sent_kb"] for row, _ in compared)
-    claims.add("sven.pipeline_waiting_of_exchange", waiting, None, "lower")
-    memory = max(row["memory_kb"] / its["memory_kb"] for row, its in compared)
-    claims.add("sven.pipeline_memory_of_plain", memory, _MEMORY_TARGET, "lower")
+def _with_plain(
+    rows: _Rows, pipeline: Pipeline
+) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Returns the rows of a pipeline, and beside each its model's without one."""
+    plain = {row["model"]: row for row in rows if pipeline_of(row) == PLAIN}
+    return [
+        (row, plain[row["model"]])
+        for row in rows
+        if pipeline_of(row) == pipeline and row["model"] in plain
+    ]
 
 
 def scaling_row(case: Case, hosts: int, ranks: Sequence[_Rows]) -> dict[str, Any]:

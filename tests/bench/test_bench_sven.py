@@ -21,7 +21,7 @@ from trepak.scripts.bench.memory_watch import MemoryWatch, allocated
 from trepak.scripts.bench.sven_arithmetic import MODELS, Popularity, Step
 from trepak.scripts.bench.sven_case import EACH, FILE, HOT, MEMORY, PLAIN, RANDOM, WHOLE, Case
 from trepak.scripts.bench.sven_report import TIERS, Measured, summarize
-from trepak.scripts.bench.sven_steps import PIPELINES, SCALING
+from trepak.scripts.bench.sven_steps import BESIDE, PIPELINES, SCALING
 from trepak.scripts.bench.sven_study import ASYNCHRONOUS, PIPELINE, SYNCHRONOUS, Study
 from trepak.scripts.report import Options
 
@@ -112,7 +112,8 @@ def _measured(factor: float) -> Measured:
         }
         for name, hit in hits.items()
     ]
-    return Measured(cases, ours, theirs, placements)
+    beside = [bench_sven._beside("wide_deep")]
+    return Measured(cases, ours, theirs, placements, (beside, [_rows(beside[0], factor)] * 8))
 
 
 def test_steps_are_judged_by_the_equations() -> None:
@@ -124,7 +125,8 @@ def test_steps_are_judged_by_the_equations() -> None:
     assert values["sven.hot_placement_of_bound"] == pytest.approx(1.0)
     assert values["sven.pipeline_memory_of_plain"] == pytest.approx(1.5)
     assert values["sven.pipeline_waiting_of_exchange"] == pytest.approx(1.5)
-    latency = 1.25 * (report.rows[1]["equation_ms"] / report.rows[0]["step_ms"])
+    plain, ahead, _ = (row for row in report.rows if row["kind"] == BESIDE)
+    latency = ahead["equation_ms"] / plain["equation_ms"]
     assert values["sven.pipeline1_latency.wide_deep"] == pytest.approx(latency)
     of_eight = next(row for row in report.rows if row["kind"] == SCALING and row["hosts"] == 8)
     assert of_eight["scaling_factor"] == pytest.approx(of_eight["of_equation"] / 1.25)
@@ -140,6 +142,7 @@ def test_a_bench_of_two_hosts_alone_is_a_report() -> None:
         ours={8: measured.ours[8]},
         theirs=[],
         placements=[],
+        beside=((), ()),
     )
     assert "sven.pipeline4_speedup.wide_deep" in summarize(alone, {}).claims
 

@@ -16,9 +16,7 @@ MIN_COUNT = "min_count"
 _ROWS = "default_rows"
 
 
-def described(
-    rows: EmbeddingRows, table: int, min_count: int, only_mine: bool
-) -> dict[str, Any]:
+def described(rows: EmbeddingRows, table: int, min_count: int, only_mine: bool) -> dict[str, Any]:
     """Returns a table's min_count, and its default rows, one for each shard; JSON can hold it.
 
     Nothing, if the table admits all rows. No collective call.

@@ -65,9 +65,13 @@ def save_tables(of: Any, folder: str | Path) -> None:
 
     def commit() -> None:
         if basics.rank() == 0:
+            by_rank = [about for _, about in written]
             described = [
-                {"name": layer.name, "tables": [*map(default_rows.joined, zip(*ranks, strict=True))]}
-                for layer, *ranks in zip(layers, *(about for _, about in written), strict=True)
+                {
+                    "name": layer.name,
+                    "tables": [*map(default_rows.joined, zip(*of_layer, strict=True))],
+                }
+                for layer, *of_layer in zip(layers, *by_rank, strict=True)
             ]
             all_files = [table_files.from_json(one) for files, _ in written for one in files]
             table_files.commit(folder, Index(token, described, all_files))

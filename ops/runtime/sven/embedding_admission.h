@@ -52,8 +52,8 @@ class EmbeddingAdmission {
   // Sets it. What is no number is none.
   void Set(int64_t row, float seen) {
     admitted_ -= Admits(row) ? 1 : 0;
-    seen_[static_cast<size_t>(row)] = static_cast<uint16_t>(
-        seen > 0 ? std::min(seen, static_cast<float>(min_count_)) : 0.0F);
+    seen_[static_cast<size_t>(row)] =
+        static_cast<uint16_t>(seen > 0 ? std::min(seen, static_cast<float>(min_count_)) : 0.0F);
     admitted_ += Admits(row) ? 1 : 0;
   }
   // A row that is admitted starts afresh.
