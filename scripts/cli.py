@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--lab",
         action="store_true",
-        help="scale all models over hosts of a lab, and measure nothing else (sven)",
+        help="measure in a lab what the usual run has no time for: how all models scale (sven)",
     )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(

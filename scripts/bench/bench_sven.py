@@ -30,8 +30,9 @@ _SLOWER = 3000.0
 _ROUNDS = 2
 # With oneDNN, which nothing here computes with, TensorFlow keeps memory that it has freed, which a
 # watch of memory would count.
-_WATCHED = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+_NO_POOL = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 _HOSTS, _FEWER_HOSTS = 8, (2, 4)
+_WATCHED = "deepfm"  # the others by `--lab`
 _SCALED = "wide_deep"  # of Figure 6.4: what the thesis scales worst; `--lab` scales all
 _TIMEOUT = 900.0
 
@@ -58,21 +59,23 @@ def _quick(say: Callable[[str], None]) -> Measured:
 
 
 def _scaled(say: Callable[[str], None]) -> Measured:
-    """Measures how each model scales (Figure 6.4)."""
-    by_hosts, ours = {}, {}
+    """Measures how each model scales (Figure 6.4), and beside that what `_whole` has of one."""
+    by_hosts, ours, beside = {}, {}, []
     for hosts in (*_FEWER_HOSTS, _HOSTS):
         say(f"{hosts} hosts, links of {arithmetic.link_rate(_SLOWER) / 1e6:.0f} Mbit/s")
         by_hosts[hosts] = [case(model, hosts, pipelines=(WHOLE,)) for model in arithmetic.MODELS]
         with _lab(hosts) as lab:
             ours[hosts] = _run(lab, by_hosts[hosts], _ROUNDS)
-    return Measured(by_hosts, ours)
+            if hosts == _HOSTS:
+                models = [model for model in arithmetic.MODELS if model != _WATCHED]
+                beside = [_beside(lab, model, say) for model in models]
+    return Measured(by_hosts, ours, beside=beside)
 
 
 def _whole(say: Callable[[str], None]) -> Measured:
     by_hosts = {_HOSTS: [case(model, _HOSTS) for model in arithmetic.MODELS]}
     for hosts in _FEWER_HOSTS:
         by_hosts[hosts] = [case(_SCALED, hosts, pipelines=(WHOLE,))]
-    beside = [_beside(model) for model in arithmetic.MODELS]
     ours = {}
     for hosts, cases in by_hosts.items():
         say(f"{hosts} hosts, links of {arithmetic.link_rate(_SLOWER) / 1e6:.0f} Mbit/s")
@@ -82,20 +85,20 @@ def _whole(say: Callable[[str], None]) -> Measured:
                 say("TensorFlow's parameter servers")
                 spec = {"cases": cases, "rounds": _ROUNDS}
                 theirs = tf_cluster.run(lab, "sven_tf_servers", spec)
-                say("a reader, and memory")
-                found = _run(lab, beside, rounds=1, watches_memory=True)
-    return Measured(by_hosts, ours, theirs, _placements(say), (beside, found))
+                beside = _beside(lab, _WATCHED, say)
+    return Measured(by_hosts, ours, theirs, _placements(say), [beside])
 
 
-def _beside(model: str) -> Case:
-    """Returns what is measured apart from what it would take CPU from."""
-    memory = () if model == "dcn" else (WHOLE,)  # whose steps take minutes, and need as much
-    return case(model, _HOSTS, steps=3, pipelines=(PLAIN, READ_AHEAD, *memory))
+def _beside(lab: Any, model: str, say: Callable[[str], None]) -> tuple[Case, Any]:
+    """Measures apart what would take CPU from steps that are judged; readers end with their job."""
+    say(f"{model} with a reader, and its memory")
+    planned = case(model, _HOSTS, steps=3, pipelines=(PLAIN, READ_AHEAD, WHOLE))
+    return planned, _run(lab, [planned], rounds=1, watches_memory=True)
 
 
 def _run(lab: Any, cases: Sequence[Case], rounds: int, watches_memory: bool = False) -> Any:
     spec = {"cases": cases, "rounds": rounds, "watches_memory": watches_memory}
-    variables = _WATCHED if watches_memory else None
+    variables = _NO_POOL if watches_memory else None
     return run_in(lab, "bench_sven_worker", spec, _TIMEOUT, variables)[0]
 
 

@@ -37,14 +37,14 @@ class Measured:
         ours: by number of hosts, by rank, rows of `bench_sven_worker`.
         theirs: rows of `sven_tf_servers`, on the largest number of hosts.
         placements: rows of `sven_placement_worker`.
-        beside: cases with readers and with memory watched, and what was measured of them.
+        beside: cases with readers and with memory watched, and what each rank wrote of them.
     """
 
     cases: Mapping[int, Sequence[Case]]
     ours: Mapping[int, Sequence[Sequence[Mapping[str, Any]]]]
     theirs: Sequence[Mapping[str, Any]] = ()
     placements: Sequence[Mapping[str, Any]] = ()
-    beside: tuple[Sequence[Case], Sequence[Sequence[Mapping[str, Any]]]] = ((), ())
+    beside: Sequence[tuple[Case, Sequence[Sequence[Mapping[str, Any]]]]] = ()
 
     @property
     def idle_share(self) -> float:
@@ -59,7 +59,9 @@ def summarize(measured: Measured, environment: Mapping[str, Any]) -> Report:
     claims = Claims()
     most = max(measured.cases)
     rows = pipeline_rows(PIPELINES, measured.cases[most], measured.ours[most])
-    beside = pipeline_rows(BESIDE, *measured.beside)
+    beside = [
+        row for case, ranks in measured.beside for row in pipeline_rows(BESIDE, [case], ranks)
+    ]
     add_claims(claims, rows, beside)
     by_model = {row["model"]: row for row in rows if row["stages"] == 4}
     servers = [

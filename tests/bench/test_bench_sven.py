@@ -19,7 +19,17 @@ from trepak.models.wide_deep import wide_deep
 from trepak.scripts.bench import bench_sven, bench_sven_auc, sven_arithmetic
 from trepak.scripts.bench.memory_watch import MemoryWatch, allocated
 from trepak.scripts.bench.sven_arithmetic import MODELS, Popularity, Step
-from trepak.scripts.bench.sven_case import EACH, FILE, HOT, MEMORY, PLAIN, RANDOM, WHOLE, Case
+from trepak.scripts.bench.sven_case import (
+    EACH,
+    FILE,
+    HOT,
+    MEMORY,
+    PLAIN,
+    RANDOM,
+    READ_AHEAD,
+    WHOLE,
+    Case,
+)
 from trepak.scripts.bench.sven_report import TIERS, Measured, summarize
 from trepak.scripts.bench.sven_steps import BESIDE, PIPELINES, SCALING
 from trepak.scripts.bench.sven_study import ASYNCHRONOUS, PIPELINE, SYNCHRONOUS, Study
@@ -112,8 +122,8 @@ def _measured(factor: float) -> Measured:
         }
         for name, hit in hits.items()
     ]
-    beside = [bench_sven._beside("wide_deep")]
-    return Measured(cases, ours, theirs, placements, (beside, [_rows(beside[0], factor)] * 8))
+    beside = bench_sven.case("wide_deep", 8, _WANTED, pipelines=(PLAIN, READ_AHEAD, WHOLE))
+    return Measured(cases, ours, theirs, placements, [(beside, [_rows(beside, factor)] * 8)])
 
 
 def test_steps_are_judged_by_the_equations() -> None:
@@ -142,20 +152,21 @@ def test_a_bench_of_two_hosts_alone_is_a_report() -> None:
         ours={8: measured.ours[8]},
         theirs=[],
         placements=[],
-        beside=((), ()),
+        beside=(),
     )
     assert "sven.pipeline4_speedup.wide_deep" in summarize(alone, {}).claims
 
 
 def test_all_models_scale_with_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(hosts: int, cases: list[Case], rounds: int) -> Any:
-        assert rounds > 1
+    def run(hosts: int, cases: list[Case], rounds: int, watches_memory: bool = False) -> Any:
+        assert (rounds > 1) != watches_memory
         return [[row for case in cases for row in _rows(case, 1.25)]] * hosts
 
     monkeypatch.setattr(bench_sven, "_lab", contextlib.nullcontext)
     monkeypatch.setattr(bench_sven, "_run", run)
     report = bench_sven.measure(Options(lab=True))
     assert report.missed() == ["sven.fraction_of_limit"]
+    assert {"sven.pipeline1_latency.wide_deep", "sven.pipeline1_latency.dcn"} <= {*report.claims}
     found = [(row["model"], row["hosts"]) for row in report.rows if row["kind"] == SCALING]
     assert found == [(model, hosts) for model in MODELS for hosts in (2, 4, 8)]
     for row in report.rows:
