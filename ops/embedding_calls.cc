@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ops/calls.h"
-#include "ops/embedding_devices.h"
 #include "ops/embedding_stores.h"
 #include "ops/runtime/sven/embedding_peer.h"
 #include "ops/session_ops.h"
@@ -134,7 +133,7 @@ absl::Status Open(const Arguments& given, Json* result) {
 // store; session: by which other ranks may still read it, -1: none.
 absl::Status Close(const Arguments& given, Json*) {
   std::shared_ptr<EmbeddingStore> store =
-      EmbeddingStores::Global().Close(given.Get<int64_t>("store"));
+      EmbeddingStores::Global().Take(given.Get<int64_t>("store"));
   const auto number = given.Get<int64_t>("session");
   const auto session =
       number < 0 ? nullptr

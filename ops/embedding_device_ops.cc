@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/embedding_devices.h"
+#include "ops/embedding_stores.h"
 #include "ops/op_helpers.h"
 #include "tensorflow/core/framework/device.h"
 #include "tensorflow/core/framework/node_def_builder.h"

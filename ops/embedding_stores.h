@@ -4,12 +4,12 @@
 #define TREPAK_OPS_EMBEDDING_STORES_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "ops/numbered.h"
+#include "ops/runtime/sven/embedding_device.h"
 #include "ops/runtime/sven/embedding_routing.h"
 #include "ops/runtime/sven/embedding_store.h"
 #include "ops/status_adapter.h"
@@ -19,52 +19,17 @@
 
 namespace trepak {
 
-// Owns the stores that are open; an op that is using one keeps it until it is done. Thread safety:
-// every method may be called from any thread.
-class EmbeddingStores {
+// The stores that are open.
+class EmbeddingStores : public Numbered<EmbeddingStore> {
  public:
-  // Returns its number, which no other store gets.
-  int64_t Add(std::shared_ptr<EmbeddingStore> store) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stores_.emplace(++last_, std::move(store));
-    return last_;
-  }
-
-  // Null if there is none.
-  std::shared_ptr<EmbeddingStore> Find(int64_t number) const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = stores_.find(number);
-    return found == stores_.end() ? nullptr : found->second;
-  }
-
-  // Returns it, for the caller to let go of; null if there is none.
-  std::shared_ptr<EmbeddingStore> Close(int64_t number) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = stores_.find(number);
-    if (found == stores_.end()) {
-      return nullptr;
-    }
-    std::shared_ptr<EmbeddingStore> store = std::move(found->second);
-    stores_.erase(found);
-    return store;
-  }
-
   static absl::Status NotOpen(int64_t number) {
     return absl::FailedPreconditionError("trepak: the store of embeddings " +
                                          std::to_string(number) + " is not open");
   }
-
-  // Those of this process.
-  static EmbeddingStores& Global() {
-    static auto* const stores = new EmbeddingStores;
-    return *stores;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<int64_t, std::shared_ptr<EmbeddingStore>> stores_;  // Guarded by mutex_.
-  int64_t last_ = 0;                                           // Guarded by mutex_.
 };
+
+// Devices that an op has found, for the call that opens a store.
+using EmbeddingDevices = Numbered<EmbeddingDevice>;
 
 inline absl::Status ToEmbeddingError(Status status) {
   return ToAbslStatus(std::move(status.Annotate("trepak")));

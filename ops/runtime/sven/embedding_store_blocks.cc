@@ -38,8 +38,7 @@ Status EmbeddingStore::Read(size_t number, int64_t first_row, int64_t count, boo
                             float* values) const {
   size_t mine = 0;
   TREPAK_RETURN_IF_ERROR(FindRows(number, first_row, count, &mine));
-  size_t width = 0;
-  TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
+  const size_t width = plan_->WidthOf(number, with_slots);
   const std::vector<int64_t> wanted = RowsFrom(first_row, count);
   const Span<int64_t> all{wanted.data(), wanted.size()};
   std::shared_lock<std::shared_mutex> lock(mutex_);
@@ -66,8 +65,7 @@ Status EmbeddingStore::Write(size_t number, int64_t first_row, int64_t count, bo
                              const float* values) {
   size_t mine = 0;
   TREPAK_RETURN_IF_ERROR(FindRows(number, first_row, count, &mine));
-  size_t width = 0;
-  TREPAK_RETURN_IF_ERROR(Width(number, with_slots, &width));
+  const size_t width = plan_->WidthOf(number, with_slots);
   const std::vector<int64_t> wanted = RowsFrom(first_row, count);
   const Span<int64_t> all{wanted.data(), wanted.size()};
   std::lock_guard<std::mutex> updating(updating_);  // sums resolve rows, before they are applied
