@@ -10,26 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "ops/runtime/net/unnamed_file.h"
+
 namespace trepak {
 namespace {
 
 const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 std::string WhatIsWrong() { return std::generic_category().message(errno); }
-
-// Makes a file without a name. Not all file systems can: there it has one for a moment.
-int OpenUnnamed(const std::string& folder) {
-  const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) {
-    return file;
-  }
-  std::string name = folder + "/trepak-embeddings-XXXXXX";
-  const int named = mkostemp(name.data(), O_CLOEXEC);
-  if (named >= 0) {
-    (void)unlink(name.c_str());
-  }
-  return named;
-}
 
 // Writes zeros, for file systems that can't take disk in any other way. Returns as fallocate does.
 int WriteZeros(int file, size_t begin, size_t bytes) {
@@ -53,7 +41,7 @@ Status EmbeddingFile::Make(const std::string& folder, size_t bytes,
   std::unique_ptr<EmbeddingFile> file(new EmbeddingFile);
   file->folder_ = folder;
   file->bytes_ = bytes;
-  file->file_ = OpenUnnamed(folder);
+  file->file_ = OpenUnnamed(folder, "trepak-embeddings-");
   if (file->file_ < 0) {
     return FailedPreconditionError(
         "no file for " + std::to_string(bytes) + " bytes can be made in the folder '" + folder +
