@@ -2,17 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstring>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ops/runtime/net/full_disk.h"
 #include "ops/runtime/sven/embedding_fake_device.h"
 #include "ops/runtime/sven/embedding_fake_job.h"
 
@@ -21,26 +20,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-// While it is there, files of this process can't grow beyond a size, as if the disk were full.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);  // as Python has it
-    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
-    rlimit now = before_;
-    now.rlim_cur = bytes;
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
-  }
-  ~FullDisk() {
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_ = {};
-  void (*handler_)(int) = nullptr;
-};
 
 std::string Folder() { return testing::TempDir(); }
 

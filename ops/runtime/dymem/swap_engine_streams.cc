@@ -1,0 +1,210 @@
+// What the two threads of a SwapEngine do.
+
+#include <cstring>
+#include <utility>
+
+#include "ops/runtime/dymem/swap_checksum.h"
+#include "ops/runtime/dymem/swap_engine.h"
+
+namespace trepak {
+namespace {
+
+double SecondsSince(SwapEngine::Clock::time_point begin) {
+  return std::chrono::duration<double>(SwapEngine::Clock::now() - begin).count();
+}
+
+}  // namespace
+
+void SwapEngine::RunOffloads() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !offloads_.empty(); });
+    if (stopping_) {
+      return;
+    }
+    const auto first = offloads_.begin();
+    const std::shared_ptr<Tensor> tensor = std::move(first->second);
+    offloading_handle_ = first->first;
+    offloading_ = tensor;
+    offloads_.erase(first);
+    tensor->state = Tensor::State::kOffloading;
+    lock.unlock();
+
+    const Clock::time_point begin = Clock::now();
+    const Status status = CopyOut(*tensor);
+    if (status.ok()) {
+      Pace(begin, tensor->source.bytes, options_.offload_bytes_per_second);
+    }
+    const double busy_seconds = SecondsSince(begin);
+    if (status.ok()) {
+      Release(*tensor);
+    }
+    failure_.Latch(status);
+
+    lock.lock();
+    const auto bytes = static_cast<int64_t>(tensor->source.bytes);
+    (status.ok() ? counters_.offloaded_tensors : counters_.kept_tensors) += 1;
+    (status.ok() ? counters_.offloaded_bytes : counters_.kept_bytes) += bytes;
+    counters_.offload_busy_seconds += busy_seconds;
+    CountOut(*tensor);
+    tensor->state = status.ok() ? Tensor::State::kOffloaded : Tensor::State::kStays;
+    if (tensor->dropped) {
+      lock.unlock();
+      Forget(*tensor);
+      lock.lock();
+    }
+    offloading_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+Status SwapEngine::CopyOut(Tensor& tensor) {
+  const SwapSource& source = tensor.source;
+  Status status = tier_->Take(source.bytes, &tensor.slot);
+  if (status.ok()) {
+    tensor.has_slot = true;
+    status = tier_->Write(tensor.slot, source.data, source.bytes);
+  }
+  if (!status.ok()) {
+    status.Annotate(source.Describe() + " stays where it is");
+  } else if (options_.checksums && SwapChecksum(source.data, source.bytes) != tensor.checksum) {
+    status = tensor.changed = InternalError(
+        source.Describe() +
+        " was written to, or freed, while it was swapped out: only swap what nobody writes to "
+        "before it is released");
+  }
+  if (!status.ok() && tensor.has_slot) {
+    tensor.has_slot = false;
+    failure_.Latch(tier_->Give(tensor.slot).Annotate(source.Describe()));
+  }
+  return status;
+}
+
+void SwapEngine::RunFetches() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !fetches_.empty(); });
+    if (fetches_.empty()) {
+      return;
+    }
+    FetchRequest request = std::move(fetches_.begin()->second);
+    fetching_ = fetches_.begin()->first;
+    fetching_name_ = request.name;
+    fetches_.erase(fetches_.begin());
+    std::shared_ptr<Tensor> tensor;
+    Status status = BeginFetch(lock, request, &tensor);
+    lock.unlock();
+
+    if (tensor != nullptr) {
+      const bool taken_back = TakesBack(*tensor, request.target);
+      double busy_seconds = 0;
+      status = CopyIn(*tensor, request.target, &busy_seconds);
+      lock.lock();
+      if (status.ok()) {
+        tensors_.erase(request.handle);
+        ++counters_.fetched_tensors;
+        counters_.fetched_bytes += static_cast<int64_t>(tensor->source.bytes);
+        counters_.taken_back_tensors += taken_back ? 1 : 0;
+      }
+      counters_.fetch_busy_seconds += busy_seconds;
+      tensor->fetching = false;
+      const bool forget = tensor->dropped;
+      lock.unlock();
+      if (forget) {
+        Forget(*tensor);
+      }
+    }
+    request.target.done(status);
+    request.target = {};  // what they own may call the engine when it goes
+
+    lock.lock();
+    fetching_ = 0;
+    changed_.notify_all();
+  }
+}
+
+Status SwapEngine::BeginFetch(std::unique_lock<std::mutex>& lock, const FetchRequest& request,
+                              std::shared_ptr<Tensor>* tensor) {
+  const std::string what = request.name.empty()
+                               ? "the tensor of handle " + std::to_string(request.handle)
+                               : "tensor '" + request.name + "'";
+  if (stopping_) {
+    return CancelledError(what + " is not fetched: its swap engine ends; fetch before that");
+  }
+  auto found = tensors_.find(request.handle);
+  if (found != tensors_.end() && found->second->state == Tensor::State::kOffloading) {
+    const std::shared_ptr<Tensor> awaited = found->second;
+    const Clock::time_point begin = Clock::now();
+    changed_.wait(lock, [&] { return awaited->state != Tensor::State::kOffloading; });
+    counters_.fetch_waited_seconds += SecondsSince(begin);
+    found = tensors_.find(request.handle);  // unless it was dropped meanwhile
+  }
+  if (found == tensors_.end()) {
+    return NotFoundError(what +
+                         " is not swapped out: it was fetched or dropped before, or never was; "
+                         "fetch each once");
+  }
+  *tensor = found->second;
+  if ((*tensor)->state == Tensor::State::kQueued) {
+    // To wait for its turn, and then for two copies, would take longer than one, and might never
+    // end, should what is before it in the queue need the memory that this fetch is to free.
+    (*tensor)->state = Tensor::State::kStays;
+    ++counters_.cancelled_offloads;
+    Unqueue(request.handle);
+  }
+  (*tensor)->fetching = true;
+  return OkStatus();
+}
+
+Status SwapEngine::CopyIn(Tensor& tensor, const SwapTarget& target, double* busy_seconds) {
+  const SwapSource& source = tensor.source;
+  TREPAK_RETURN_IF_ERROR(tensor.changed);
+  const bool takes_back = TakesBack(tensor, target);
+  char* to = const_cast<char*>(source.data);
+  if (!takes_back) {
+    to = nullptr;
+    TREPAK_RETURN_IF_ERROR(
+        target.allocate(source.bytes, &to).Annotate("fetching " + source.Describe()));
+    if (to == nullptr && source.bytes > 0) {
+      return InternalError("no memory was named to fetch " + source.Describe() +
+                           " to: allocate must name some, or fail");
+    }
+  }
+  const Clock::time_point begin = Clock::now();
+  if (tensor.has_slot) {
+    TREPAK_RETURN_IF_ERROR(
+        tier_->Read(tensor.slot, to, source.bytes).Annotate("fetching " + source.Describe()));
+  } else if (!takes_back && source.bytes > 0) {
+    std::memcpy(to, source.data, source.bytes);
+  }
+  if (options_.checksums && SwapChecksum(to, source.bytes) != tensor.checksum) {
+    return InternalError(
+        source.Describe() +
+        (tensor.has_slot ? " came back changed: check the memory or disk that it was swapped to"
+                         : " was written to while it waited to be fetched: only swap what nobody "
+                           "writes to before it is released"));
+  }
+  if (tensor.has_slot) {
+    Pace(begin, source.bytes, options_.fetch_bytes_per_second);
+  }
+  *busy_seconds = SecondsSince(begin);
+  if (takes_back) {
+    tensor.source.release = nullptr;
+    target.take_back();
+  } else {
+    Forget(tensor);
+  }
+  return OkStatus();
+}
+
+void SwapEngine::Pace(Clock::time_point begin, size_t bytes, double bytes_per_second) {
+  if (bytes_per_second <= 0) {
+    return;
+  }
+  const std::chrono::duration<double> takes(static_cast<double>(bytes) / bytes_per_second);
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait_until(lock, begin + std::chrono::duration_cast<Clock::duration>(takes),
+                      [this] { return stopping_; });
+}
+
+}  // namespace trepak
