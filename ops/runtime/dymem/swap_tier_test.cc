@@ -59,10 +59,10 @@ TEST_P(SwapTierTest, AnySizeComesBackBitForBit) {
                                      4096,
                                      4097,
                                      kMegabyte,
-                                     8 * kMegabyte,
-                                     8 * kMegabyte + 1,
+                                     2 * kMegabyte,
+                                     2 * kMegabyte + 1,
                                      1000003,
-                                     33 * kMegabyte + 5};
+                                     17 * kMegabyte + 5};
   std::vector<SwapTier::Slot> slots(sizes.size());
   for (const int round : {0, 1}) {  // the second lies where the first did
     for (size_t i = 0; i < sizes.size(); ++i) {
@@ -76,7 +76,7 @@ TEST_P(SwapTierTest, AnySizeComesBackBitForBit) {
     }
   }
   EXPECT_EQ(tier->used(), 0U);
-  EXPECT_GE(tier->peak(), 50 * kMegabyte);
+  EXPECT_GE(tier->peak(), 22 * kMegabyte);
   EXPECT_EQ(tier->held(), tier->peak()) << "the second round used what the first had left";
 }
 
