@@ -162,7 +162,7 @@ TEST(SwapEngineWaitingTest, DestructorReleasesAllAndFailsFetchesThatAreQueued) {
 }
 
 TEST(SwapEngineWaitingTest, EndDoesNotWaitForReleasesThatWillNotCome) {
-  TestTensor first(5000, 1), under_way(100, 2);
+  TestTensor first(5000, 1), under_way(100, 2), queued(100, 3);
   TestFetch fetch;
   SwapOptions options;
   options.offload_bytes_per_second = 1e-3;
@@ -178,12 +178,14 @@ TEST(SwapEngineWaitingTest, EndDoesNotWaitForReleasesThatWillNotCome) {
     return ResourceExhaustedError("no memory");
   };
   told->Offload(under_way.Source("under way"));
+  told->Offload(queued.Source("queued"));
   told->Fetch(handle, target);
   fetch.allocations.AwaitArrivals(1);
   told.engine = nullptr;
   EXPECT_EQ(fetch.Result().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(first.released, 1);
   EXPECT_EQ(under_way.released, 1);
+  EXPECT_EQ(queued.released, 1);
 }
 
 }  // namespace
