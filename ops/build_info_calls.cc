@@ -29,3 +29,8 @@ absl::Status GetFacts(const Arguments&, Json* facts) {
 
 }  // namespace
 }  // namespace trepak
+
+// For loader.py, which asks before any op may run.
+extern "C" __attribute__((visibility("default"))) const char* trepak_compiled_for() {
+  return TREPAK_TENSORFLOW_VERSION;
+}

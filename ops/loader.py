@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["call", "library_path", "load", "load_horovod_driver", "mpi_yield_path"]
+__all__ = ["call", "call_before_ops", "library_path", "load", "load_horovod_driver", "mpi_yield_path"]
 
 _REMEDY = (
     "Rebuild it for this TensorFlow: run `make setup` in trepak's source folder, or "
@@ -140,6 +140,32 @@ def call(function: str, **arguments: Any) -> Any:
     return _call(load(), function, arguments)
 
 
+def call_before_ops(function: str, **arguments: Any) -> str:
+    """Calls a function of the native library that must come before TensorFlow takes memory.
+
+    `call` runs an op, for which TensorFlow does.
+
+    Args:
+        function: the library has it as trepak_NAME, with C's calling conventions: JSON in, text out.
+        arguments: what JSON can hold.
+
+    Returns:
+        What the function says.
+
+    Raises:
+        ImportError: As for `load`.
+    """
+    load()
+    return _plainly(library_path().resolve(), function, json.dumps(arguments).encode())
+
+
+def _plainly(path: Path, function: str, *arguments: bytes) -> str:
+    called = getattr(ctypes.CDLL(str(path)), f"trepak_{function}")
+    called.restype = ctypes.c_char_p
+    said: bytes = called(*arguments)
+    return said.decode()
+
+
 def _call(module: ModuleType, function: str, arguments: dict[str, Any]) -> Any:
     import tensorflow as tf
 
@@ -189,7 +215,7 @@ def _check_version(module: ModuleType, path: Path, running: str) -> None:
             "it has been loaded in this process. Use one trepak installation per process.",
             path=str(path),
         )
-    compiled = _call(module, "build_info", {})["tensorflow"]
+    compiled = _plainly(path, "compiled_for")
     if compiled.split(".")[:2] != running.split(".")[:2]:
         raise ImportError(
             f"trepak's native library {path} was compiled against TensorFlow {compiled}, but "

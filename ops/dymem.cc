@@ -1,0 +1,49 @@
+#include "ops/dymem.h"
+
+#include <atomic>
+#include <utility>
+
+namespace trepak {
+namespace {
+
+std::atomic<Dymem*> global{nullptr};
+
+}  // namespace
+
+Dymem::Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
+             std::unique_ptr<SwapTier> tier)
+    : options_(options),
+      pool_(std::move(pool)),
+      engine_(std::make_unique<SwapEngine>(std::move(tier), SwapOptions{options.checksums})) {
+  pool_->set_relief(this);
+}
+
+Dymem* Dymem::Make(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
+                   std::unique_ptr<SwapTier> tier) {
+  auto* const made = new Dymem(options, std::move(pool), std::move(tier));
+  global.store(made);
+  return made;
+}
+
+Dymem* Dymem::Global() { return global.load(); }
+
+void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  plans_.push_back(std::move(plan));
+  for (const auto& [node, group] : groups) {
+    groups_[node] = group;
+  }
+}
+
+std::vector<DymemPlan> Dymem::plans() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return plans_;
+}
+
+TensorGroup Dymem::GroupOf(const std::string& node) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = groups_.find(node);
+  return found == groups_.end() ? TensorGroup() : found->second;
+}
+
+}  // namespace trepak

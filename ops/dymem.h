@@ -1,0 +1,75 @@
+// What Dymem has in this process: one pool for TensorFlow's tensors, one engine that swaps them,
+// and what the graph pass found out about them.
+
+#ifndef TREPAK_OPS_DYMEM_H_
+#define TREPAK_OPS_DYMEM_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/runtime/dymem/memory_pool.h"
+#include "ops/runtime/dymem/mobility.h"
+#include "ops/runtime/dymem/swap_engine.h"
+#include "ops/runtime/dymem/swap_plan.h"
+
+namespace trepak {
+
+struct DymemOptions {
+  PoolOptions pool;
+  SwapPolicy policy = SwapPolicy::kDymem;
+  bool checksums = false;
+};
+
+// What the pass did to one graph.
+struct DymemPlan {
+  std::string graph;
+  int64_t layers = 0;  // nodes that touch feature maps
+  int64_t swapped = 0;
+  std::string left_alone;  // why, if it was
+};
+
+// Thread safety: every method may be called from any thread.
+class Dymem : public PoolRelief {
+ public:
+  // Makes it this process's, for good: tensors may live as long as the process.
+  static Dymem* Make(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
+                     std::unique_ptr<SwapTier> tier);
+  // Null if there is none.
+  static Dymem* Global();
+
+  const DymemOptions& options() const { return options_; }
+  MemoryPool& pool() { return *pool_; }
+  SwapEngine& engine() { return *engine_; }
+
+  int64_t releases() const override { return engine_->releases(); }
+  bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override {
+    return engine_->WaitForRelease(deadline, releases);
+  }
+
+  // Keeps what the pass says of the outputs of nodes, by name.
+  void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups);
+  std::vector<DymemPlan> plans() const;
+  // Reclaimed, if the pass has not seen such a node.
+  TensorGroup GroupOf(const std::string& node) const;
+
+ private:
+  Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
+        std::unique_ptr<SwapTier> tier);
+
+  const DymemOptions options_;
+  const std::unique_ptr<MemoryPool> pool_;
+  const std::unique_ptr<SwapEngine> engine_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::vector<DymemPlan> plans_;
+  std::unordered_map<std::string, TensorGroup> groups_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_DYMEM_H_

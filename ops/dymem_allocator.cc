@@ -1,0 +1,154 @@
+// TensorFlow's allocator of memory for the processor, on Dymem's pool.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "ops/calls.h"
+#include "ops/dymem.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/allocator_registry.h"
+#include "tensorflow/core/profiler/lib/scoped_memory_debug_annotation.h"
+
+namespace trepak {
+namespace {
+
+// TensorFlow ends the process if an allocator is registered after the first one was used, and has
+// no way to ask. An explicit instantiation may name what is private.
+template <bool tsl::AllocatorFactoryRegistry::*kMade>
+struct FirstAllocation {
+  friend bool WasMade(const tsl::AllocatorFactoryRegistry& registry) { return registry.*kMade; }
+};
+template struct FirstAllocation<&tsl::AllocatorFactoryRegistry::first_alloc_made_>;
+bool WasMade(const tsl::AllocatorFactoryRegistry& registry);
+
+// Thread safety: as Allocator's.
+class DymemAllocator : public tsl::Allocator {
+ public:
+  explicit DymemAllocator(Dymem* dymem) : dymem_(*dymem) {}
+
+  std::string Name() override { return "trepak_dymem"; }
+
+  void* AllocateRaw(size_t alignment, size_t bytes) override {
+    return AllocateRaw(alignment, bytes, tsl::AllocationAttributes());
+  }
+
+  void* AllocateRaw(size_t alignment, size_t bytes,
+                    const tsl::AllocationAttributes& attributes) override {
+    if (alignment > MemoryPool::kAlignment) {
+      return nullptr;  // nobody asks for it
+    }
+    const auto& asked = tsl::profiler::ScopedMemoryDebugAnnotation::CurrentAnnotation();
+    Placement::Request request{bytes, Mobility::kReclaimed, 1};
+    if (bytes >= MemoryPool::kSmall && !asked.pending_op_name.empty()) {
+      const TensorGroup group = dymem_.GroupOf(std::string(asked.pending_op_name));
+      request.mobility = group.mobility;
+      request.references = group.references;
+    }
+    const Patience patience = asked.pending_region_type == "temp" ? Patience::kScratch
+                              : attributes.retry_on_failure       ? Patience::kWait
+                                                                  : Patience::kTry;
+    return dymem_.pool().Allocate(request, patience);
+  }
+
+  void DeallocateRaw(void* memory) override { dymem_.pool().Free(memory); }
+
+ private:
+  Dymem& dymem_;
+};
+
+class DymemAllocatorFactory : public tsl::AllocatorFactory {
+ public:
+  explicit DymemAllocatorFactory(Dymem* dymem) : dymem_(dymem) {}
+
+  tsl::Allocator* CreateAllocator() override { return new DymemAllocator(dymem_); }
+  tsl::SubAllocator* CreateSubAllocator(int) override { return new Pieces(dymem_); }
+
+ private:
+  // For who manages memory of its own, which nobody does unless told to by an environment variable.
+  class Pieces : public tsl::SubAllocator {
+   public:
+    explicit Pieces(Dymem* dymem) : SubAllocator({}, {}), dymem_(*dymem) {}
+    void* Alloc(size_t, size_t bytes, size_t* received) override {
+      *received = bytes;
+      return dymem_.pool().Allocate({bytes, Mobility::kReclaimed, 1}, Patience::kWait);
+    }
+    void Free(void* memory, size_t) override { dymem_.pool().Free(memory); }
+    bool SupportsCoalescing() const override { return false; }
+
+   private:
+    Dymem& dymem_;
+  };
+
+  Dymem* const dymem_;
+};
+
+SwapPolicy PolicyOf(const std::string& name) {
+  static const auto* const policies =
+      new std::map<std::string, SwapPolicy>{{"none", SwapPolicy::kNone},
+                                            {"vdnn", SwapPolicy::kVdnn},
+                                            {"superneurons", SwapPolicy::kSuperNeurons},
+                                            {"dymem", SwapPolicy::kDymem}};
+  return policies->at(name);
+}
+
+PoolKind KindOf(const std::string& name) {
+  static const auto* const kinds =
+      new std::map<std::string, PoolKind>{{"best_fit", PoolKind::kBestFit},
+                                          {"first_fit", PoolKind::kFirstFit},
+                                          {"gtbm", PoolKind::kGtbm}};
+  return kinds->at(name);
+}
+
+// What is wrong; empty if nothing is.
+std::string Install(const Json& given) {
+  static auto* const installing = new std::mutex;
+  std::lock_guard<std::mutex> lock(*installing);
+  tsl::AllocatorFactoryRegistry* const registry = tsl::AllocatorFactoryRegistry::singleton();
+  if (Dymem::Global() != nullptr) {
+    return "twice";
+  }
+  if (WasMade(*registry)) {
+    return "late";
+  }
+  DymemOptions options;
+  options.pool.kind = KindOf(given.at("placement"));
+  options.pool.limit = given.at("pool");
+  options.pool.beta = given.at("beta");
+  options.policy = PolicyOf(given.at("policy"));
+  options.checksums = given.at("checksums");
+  std::unique_ptr<SwapTier> tier;
+  const std::string folder = given.at("folder");
+  Status status = folder.empty() ? MakeMemoryTier(given.at("beyond"), &tier)
+                                 : MakeFileTier(folder, given.at("beyond"), &tier);
+  std::unique_ptr<MemoryPool> pool;
+  if (status.ok()) {
+    status = MemoryPool::Make(options.pool, &pool);
+  }
+  if (!status.ok()) {
+    return std::string(status.message());
+  }
+  constexpr int kAboveAllOthers = 1000;
+  registry->Register(
+      __FILE__, __LINE__, "trepak_dymem", kAboveAllOthers,
+      new DymemAllocatorFactory(Dymem::Make(options, std::move(pool), std::move(tier))));
+  return "";
+}
+
+}  // namespace
+}  // namespace trepak
+
+// Not by `call`, which runs an op: this must come before TensorFlow's first allocation. Returns
+// what is wrong, for the caller to copy at once; "late" and "twice" for what Python tells of.
+extern "C" __attribute__((visibility("default"))) const char* trepak_install_dymem(
+    const char* options) {
+  static thread_local std::string wrong;
+  try {
+    wrong = trepak::Install(trepak::Json::parse(options));
+  } catch (const std::exception& error) {
+    wrong = error.what();
+  }
+  return wrong.c_str();
+}

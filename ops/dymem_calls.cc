@@ -1,0 +1,72 @@
+// What Python asks Dymem.
+
+#include "ops/calls.h"
+#include "ops/dymem.h"
+
+namespace trepak {
+namespace {
+
+Json Told(const PoolFigures& pool) {
+  return {{"limit_bytes", pool.limit},
+          {"live_bytes", pool.live},
+          {"peak_live_bytes", pool.peak_live},
+          {"occupied_bytes", pool.occupied},
+          {"peak_occupied_bytes", pool.peak_occupied},
+          {"scratch_outside_bytes", pool.outside},
+          {"peak_scratch_outside_bytes", pool.peak_outside},
+          {"allocations", pool.allocations},
+          {"shortages", pool.shortages},
+          {"waits", pool.waits},
+          {"failures", pool.failures},
+          {"waited_seconds", pool.waited_seconds}};
+}
+
+Json Told(const SwapCounters& swaps) {
+  return {{"offloaded_tensors", swaps.offloaded_tensors},
+          {"offloaded_bytes", swaps.offloaded_bytes},
+          {"fetched_tensors", swaps.fetched_tensors},
+          {"fetched_bytes", swaps.fetched_bytes},
+          {"taken_back_tensors", swaps.taken_back_tensors},
+          {"kept_tensors", swaps.kept_tensors},
+          {"kept_bytes", swaps.kept_bytes},
+          {"cancelled_offloads", swaps.cancelled_offloads},
+          {"offload_busy_seconds", swaps.offload_busy_seconds},
+          {"fetch_busy_seconds", swaps.fetch_busy_seconds},
+          {"fetch_waited_seconds", swaps.fetch_waited_seconds}};
+}
+
+absl::Status GetStatistics(const Arguments&, Json* result) {
+  Dymem* const dymem = Dymem::Global();
+  if (dymem == nullptr) {
+    return absl::NotFoundError("trepak: there is no Dymem in this process");
+  }
+  const SwapEngine& engine = dymem->engine();
+  *result = {{"pool", Told(dymem->pool().figures())},
+             {"swaps", Told(engine.counters())},
+             {"beyond",
+              {{"used_bytes", engine.tier().used()},
+               {"peak_bytes", engine.tier().peak()},
+               {"limit_bytes", engine.tier().limit()}}},
+             {"first_failure", engine.first_failure().message()},
+             {"graphs", Json::array()}};
+  for (const DymemPlan& plan : dymem->plans()) {
+    (*result)["graphs"].push_back({{"name", plan.graph},
+                                   {"layers", plan.layers},
+                                   {"swapped_tensors", plan.swapped},
+                                   {"left_alone", plan.left_alone}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResetPeaks(const Arguments&, Json*) {
+  if (Dymem* const dymem = Dymem::Global()) {
+    dymem->pool().ResetPeaks();
+  }
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] const bool kRegistered =
+    RegisterCalls({{"dymem_statistics", GetStatistics}, {"dymem_reset_peaks", ResetPeaks}});
+
+}  // namespace
+}  // namespace trepak

@@ -1,0 +1,23 @@
+// What TensorFlow's ops are to Dymem.
+
+#ifndef TREPAK_OPS_DYMEM_LAYERS_H_
+#define TREPAK_OPS_DYMEM_LAYERS_H_
+
+#include <string>
+
+#include "ops/runtime/dymem/step_graph.h"
+#include "tensorflow/core/framework/node_def.pb.h"
+
+namespace trepak {
+
+LayerKind LayerKindOf(const std::string& op);
+// Reads no values of its input, so that it runs as soon as there is one.
+bool ReadsShapeOnly(const std::string& op);
+// Begins or ends a part that runs in a frame of its own, or not at all.
+bool IsLoweredControlFlow(const std::string& op);
+bool BringsSamples(const tensorflow::NodeDef& node);
+bool IsInGradientScope(const std::string& node);
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_DYMEM_LAYERS_H_

@@ -1,0 +1,201 @@
+// Puts Dymem's order and its swaps into the graph of a training step: a custom optimizer of
+// Grappler.
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "ops/dymem.h"
+#include "ops/dymem_graph.h"
+#include "ops/runtime/dymem/execution_order.h"
+#include "ops/runtime/dymem/mobility.h"
+#include "ops/runtime/dymem/swap_plan.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+
+namespace trepak {
+namespace {
+
+namespace tf = tensorflow;
+
+// Adds nodes and edges; takes none away.
+class Rewrite {
+ public:
+  Rewrite(const DymemGraph& read, const SwapPlan& plan, tf::GraphDef* graph)
+      : read_(read), plan_(plan), graph_(*graph) {}
+
+  void Apply() {
+    for (size_t position = 1; position < plan_.chain.size(); ++position) {
+      if (position != static_cast<size_t>(plan_.first_backward)) {
+        RunAfter(Node(position), NameAt(position - 1));
+      }
+    }
+    if (plan_.swaps.empty()) {
+      return;
+    }
+    const std::string between = AddSynchronize();
+    std::string last;
+    for (const Swap& swap : plan_.swaps) {
+      last = AddSwap(swap, between, last);
+    }
+  }
+
+ private:
+  tf::NodeDef* Node(size_t position) { return graph_.mutable_node(plan_.chain[position]); }
+  const std::string& NameAt(size_t position) { return Node(position)->name(); }
+
+  static void RunAfter(tf::NodeDef* node, const std::string& earlier) {
+    for (const std::string& input : node->input()) {
+      int port = 0;
+      if (SplitInput(input, &port) == earlier) {
+        return;
+      }
+    }
+    node->add_input("^" + earlier);
+  }
+
+  tf::NodeDef* Add(const std::string& name, const std::string& op) {
+    tf::NodeDef* const node = graph_.add_node();
+    node->set_name(name);
+    node->set_op(op);
+    node->set_device(Node(0)->device());
+    return node;
+  }
+
+  std::string TensorName(int tensor) const {
+    const std::string& node = read_.step.nodes[read_.step.tensors[tensor].producer].name;
+    const int port = read_.outputs[tensor].port;
+    return port == 0 ? node : node + ":" + std::to_string(port);
+  }
+
+  // A node's name has no colon.
+  std::string Prefix(const Swap& swap) const {
+    return read_.step.nodes[read_.step.tensors[swap.tensor].producer].name + "/trepak_" +
+           std::to_string(read_.outputs[swap.tensor].port);
+  }
+
+  // Between the passes: what is to leave has left before the backward pass begins.
+  std::string AddSynchronize() {
+    tf::NodeDef* const node = Add("trepak_dymem/between_passes", "TrepakSynchronize");
+    for (const Swap& swap : plan_.swaps) {
+      node->add_input("^" + Prefix(swap) + "_offload");
+    }
+    const std::string name = node->name();
+    node->add_input("^" + NameAt(plan_.first_backward - 1));
+    RunAfter(Node(plan_.first_backward), name);
+    return name;
+  }
+
+  // Returns the prefetch's name.
+  std::string AddSwap(const Swap& swap, const std::string& between, const std::string& before) {
+    const DymemGraph::Output& output = read_.outputs[swap.tensor];
+    const std::string prefix = Prefix(swap);
+    const std::string fetch_name = prefix + "_fetch";
+    tf::NodeDef* const offload = Add(prefix + "_offload", "TrepakOffload");
+    offload->add_input(TensorName(swap.tensor));
+    tf::AddNodeAttr("T", output.type, offload);
+    tf::AddNodeAttr("fetched_by", fetch_name, offload);
+
+    tf::NodeDef* const prefetch = Add(prefix + "_prefetch", "TrepakPrefetch");
+    prefetch->add_input(offload->name());
+    prefetch->add_input("^" + Before(swap.fetch_at, between));
+    if (!before.empty()) {
+      prefetch->add_input("^" + before);
+    }
+    const std::string prefetch_name = prefetch->name();
+
+    tf::NodeDef* const fetch = Add(fetch_name, "TrepakFetch");
+    fetch->add_input(prefix + "_offload");
+    fetch->add_input("^" + prefetch_name);
+    fetch->add_input("^" + Before(swap.needed_at, between));
+    tf::AddNodeAttr("T", output.type, fetch);
+    tf::AddNodeAttr("shape", output.shape, fetch);
+
+    const std::string old = TensorName(swap.tensor);
+    for (const int reader : swap.readers) {
+      for (std::string& input : *graph_.mutable_node(reader)->mutable_input()) {
+        if (input == old || input == old + ":0") {
+          input = fetch_name;
+        }
+      }
+    }
+    return prefetch_name;
+  }
+
+  std::string Before(int position, const std::string& between) {
+    return position == plan_.first_backward ? between : NameAt(position - 1);
+  }
+
+  const DymemGraph& read_;
+  const SwapPlan& plan_;
+  tf::GraphDef& graph_;
+};
+
+class DymemPass : public tf::grappler::CustomGraphOptimizer {
+ public:
+  std::string name() const override { return "trepak_dymem"; }
+  bool UsesFunctionLibrary() const override { return false; }
+  absl::Status Init(const tf::RewriterConfig_CustomGraphOptimizer*) override {
+    return absl::OkStatus();
+  }
+
+  absl::Status Optimize(tf::grappler::Cluster*, const tf::grappler::GrapplerItem& item,
+                        tf::GraphDef* optimized) override {
+    *optimized = item.graph;
+    Dymem* const dymem = Dymem::Global();
+    if (dymem == nullptr || IsDone(item.graph)) {
+      return absl::OkStatus();
+    }
+    DymemGraph read;
+    TF_RETURN_IF_ERROR(ReadDymemGraph(item, &read));
+    const SwapPlan plan = PlanSwaps(read.step, ExecutionOrder(read.step), dymem->options().policy);
+    const int backward = static_cast<int>(plan.chain.size()) - plan.first_backward;
+    if (read.left_alone.empty() && (plan.first_backward == 0 || backward == 0)) {
+      return absl::OkStatus();  // it trains nothing
+    }
+    DymemPlan told;
+    told.graph = item.id;
+    told.layers = static_cast<int64_t>(plan.chain.size());
+    told.swapped = static_cast<int64_t>(plan.swaps.size());
+    told.left_alone = read.left_alone;
+    if (read.left_alone.empty()) {
+      Rewrite(read, plan, optimized).Apply();
+    }
+    dymem->AddPlan(std::move(told), GroupsOf(read.step, plan));
+    return absl::OkStatus();
+  }
+
+ private:
+  // Grappler calls twice.
+  static bool IsDone(const tf::GraphDef& graph) {
+    for (const tf::NodeDef& node : graph.node()) {
+      if (node.op() == "TrepakSynchronize") {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static std::unordered_map<std::string, TensorGroup> GroupsOf(const StepGraph& step,
+                                                               const SwapPlan& plan) {
+    std::unordered_map<std::string, TensorGroup> groups;
+    const std::vector<TensorGroup> by_tensor = GroupByMobility(step, plan);
+    for (size_t tensor = 0; tensor < by_tensor.size(); ++tensor) {
+      if (step.tensors[tensor].is_feature_map) {
+        groups.emplace(step.nodes[step.tensors[tensor].producer].name, by_tensor[tensor]);
+      }
+    }
+    for (const Swap& swap : plan.swaps) {
+      // It comes back for the layer that runs next.
+      groups[step.nodes[step.tensors[swap.tensor].producer].name + "/trepak_0_fetch"] = {
+          Mobility::kMovable, 1};
+    }
+    return groups;
+  }
+};
+
+REGISTER_GRAPH_OPTIMIZER_AS(DymemPass, "trepak_dymem");
+
+}  // namespace
+}  // namespace trepak

@@ -1,0 +1,227 @@
+#include "ops/runtime/dymem/memory_pool.h"
+
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <sstream>
+#include <system_error>
+
+namespace trepak {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of what is given back to the system.
+constexpr size_t kPiece = size_t{1} << 18;
+// Without a release for so long, none will come.
+constexpr auto kPatience = std::chrono::seconds(60);
+// For what other threads free when their kernels end.
+constexpr auto kGrace = std::chrono::seconds(1);
+
+size_t PiecesOf(size_t bytes) { return (bytes + kPiece - 1) / kPiece; }
+
+}  // namespace
+
+Status MemoryPool::Make(const PoolOptions& options, std::unique_ptr<MemoryPool>* made) {
+  if (options.limit <= options.beta) {
+    return InvalidArgumentError("a pool of " + std::to_string(options.limit) +
+                                " bytes has no room beside beta, " + std::to_string(options.beta));
+  }
+  std::unique_ptr<MemoryPool> pool(new MemoryPool(options));
+  const size_t addresses = pool->placement_->offsets();
+  void* const base = mmap(nullptr, addresses, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    return ResourceExhaustedError(
+        "addresses for a pool of " + std::to_string(options.limit) +
+        " bytes can't be reserved: " + std::generic_category().message(errno));
+  }
+  pool->base_ = static_cast<char*>(base);
+  *made = std::move(pool);
+  return OkStatus();
+}
+
+MemoryPool::MemoryPool(const PoolOptions& options)
+    : options_(options),
+      placement_(Placement::Make(options.kind, options.limit - options.beta, options.limit)),
+      beta_left_(options.beta),
+      is_resident_(PiecesOf(placement_->offsets())) {
+  figures_.limit = options.limit;
+}
+
+MemoryPool::~MemoryPool() {
+  if (base_ != nullptr) {
+    (void)munmap(base_, placement_->offsets());
+  }
+}
+
+void* MemoryPool::Allocate(const Placement::Request& request, Patience patience) {
+  if (request.bytes < kSmall) {
+    return TakeSmall(request.bytes);
+  }
+  while (true) {
+    const int64_t releases = relief_ == nullptr ? 0 : relief_->releases();
+    int64_t frees = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      void* memory = Place(request);
+      if (memory == nullptr && patience == Patience::kWait && CommitBeta()) {
+        memory = Place(request);
+      }
+      if (memory != nullptr || patience == Patience::kTry) {
+        return memory;
+      }
+      frees = frees_;
+    }
+    if (patience == Patience::kScratch) {
+      return TakeOutside(request.bytes);
+    }
+    if (!Wait(releases, frees)) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++figures_.failures;
+      return nullptr;
+    }
+  }
+}
+
+void* MemoryPool::Place(const Placement::Request& request) {
+  const size_t limit = placement_->limit();
+  // What is small takes from the same limit.
+  if (placement_->figures().extent + figures_.small > limit) {
+    return nullptr;
+  }
+  const auto offset = placement_->Allocate(request);
+  if (!offset) {
+    return nullptr;
+  }
+  ++figures_.allocations;
+  Touch(*offset, request.bytes);
+  return base_ + *offset;
+}
+
+void* MemoryPool::TakeSmall(size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kAlignment, std::max<size_t>(bytes, 1)) != 0) {
+    return nullptr;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  figures_.small += malloc_usable_size(memory);
+  return memory;
+}
+
+void* MemoryPool::TakeOutside(size_t bytes) {
+  void* memory = nullptr;
+  // Larger than what is small, so that Free can tell them apart.
+  if (posix_memalign(&memory, kAlignment, std::max(bytes, 2 * kSmall)) != 0) {
+    return nullptr;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  figures_.outside += malloc_usable_size(memory);
+  figures_.peak_outside = std::max(figures_.peak_outside, figures_.outside);
+  return memory;
+}
+
+bool MemoryPool::CommitBeta() {
+  if (beta_left_ == 0 || !placement_->Grow(beta_left_)) {
+    return false;
+  }
+  beta_left_ = 0;
+  ++figures_.shortages;
+  return true;
+}
+
+bool MemoryPool::Wait(int64_t releases, int64_t frees) {
+  const auto began = Clock::now();
+  bool may_have_room = relief_ != nullptr && relief_->WaitForRelease(began + kPatience, releases);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!may_have_room) {
+    may_have_room = freed_.wait_for(lock, kGrace, [&] { return frees_ != frees; });
+  }
+  ++figures_.waits;
+  figures_.waited_seconds += std::chrono::duration<double>(Clock::now() - began).count();
+  return may_have_room;
+}
+
+void MemoryPool::Free(void* memory) {
+  if (memory == nullptr) {
+    return;
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!Owns(memory)) {
+    const size_t bytes = malloc_usable_size(memory);
+    (bytes < 2 * kSmall ? figures_.small : figures_.outside) -= bytes;
+    lock.unlock();
+    free(memory);
+    return;
+  }
+  const auto offset = static_cast<size_t>(static_cast<char*>(memory) - base_);
+  if (!placement_->Free(offset)) {
+    std::abort();  // freed twice: memory of another tensor would be given out
+  }
+  ++frees_;
+  freed_.notify_all();
+}
+
+void MemoryPool::Touch(size_t offset, size_t bytes) {
+  const size_t end = PiecesOf(offset + bytes);
+  for (size_t piece = offset / kPiece; piece < end; ++piece) {
+    resident_pieces_ += is_resident_[piece] ? 0 : 1;
+    is_resident_[piece] = true;
+  }
+  // Each region may end within a piece.
+  constexpr size_t kRegionEnds = 4;
+  if (resident_pieces_ > PiecesOf(options_.limit) + kRegionEnds) {
+    GiveBack();
+  }
+}
+
+void MemoryPool::GiveBack() {
+  std::vector<bool> is_live(is_resident_.size());
+  for (const Placement::Block& block : placement_->Map()) {
+    if (block.is_live) {
+      std::fill(is_live.begin() + static_cast<ptrdiff_t>(block.offset / kPiece),
+                is_live.begin() + static_cast<ptrdiff_t>(PiecesOf(block.offset + block.bytes)),
+                true);
+    }
+  }
+  for (size_t piece = 0; piece < is_live.size(); ++piece) {
+    if (is_resident_[piece] && !is_live[piece]) {
+      (void)madvise(base_ + piece * kPiece, kPiece, MADV_DONTNEED);
+      is_resident_[piece] = false;
+      --resident_pieces_;
+    }
+  }
+}
+
+PoolFigures MemoryPool::figures() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  PoolFigures figures = figures_;
+  const Placement::Figures& placed = placement_->figures();
+  figures.live = placed.live + figures.small;
+  figures.peak_live = placed.live_peak + figures.small;
+  figures.occupied = placed.occupied + figures.small;
+  figures.peak_occupied = placed.occupied_peak + figures.small;
+  return figures;
+}
+
+void MemoryPool::ResetPeaks() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  placement_->ResetPeaks();
+  figures_.peak_outside = figures_.outside;
+}
+
+std::string MemoryPool::Map() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  static const char* const kNames[] = {"movable", "temporary", "reclaimed"};
+  std::ostringstream map;
+  for (const Placement::Block& block : placement_->Map()) {
+    map << block.offset << " " << block.bytes << " "
+        << (block.is_live ? kNames[static_cast<int>(block.mobility)] : "free") << "\n";
+  }
+  return map.str();
+}
+
+}  // namespace trepak

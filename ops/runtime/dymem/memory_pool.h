@@ -1,0 +1,129 @@
+// Memory of one process that tensors share, never more than a limit.
+
+#ifndef TREPAK_OPS_RUNTIME_DYMEM_MEMORY_POOL_H_
+#define TREPAK_OPS_RUNTIME_DYMEM_MEMORY_POOL_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/runtime/dymem/placement.h"
+#include "ops/runtime/net/status.h"
+
+namespace trepak {
+
+struct PoolOptions {
+  PoolKind kind = PoolKind::kGtbm;
+  size_t limit = 0;  // bytes, beta included
+  size_t beta = 0;   // bytes that are kept back until the rest is not enough
+};
+
+// What to do when there is no room.
+enum class Patience {
+  kTry,      // nothing: the caller asks again later
+  kWait,     // wait for memory that is being released
+  kScratch,  // take it from outside: a kernel's scratch is never failed
+};
+
+struct PoolFigures {
+  size_t limit = 0;
+  size_t live = 0;           // bytes of tensors now, small ones included
+  size_t peak_live = 0;      // since the last reset
+  size_t occupied = 0;       // bytes of the address range in use, holes included
+  size_t peak_occupied = 0;  // since the last reset
+  size_t small = 0;          // of live: what the C library holds, as it is too small to place
+  size_t outside = 0;        // kernels' scratch that found no room, now
+  size_t peak_outside = 0;
+  int64_t allocations = 0;
+  int64_t shortages = 0;  // times that beta was committed
+  int64_t waits = 0;      // times that somebody waited for a release
+  int64_t failures = 0;   // tensors that found no room
+  double waited_seconds = 0;
+  double fragmentation = 0;  // equation 4.1, of the last request that was placed
+};
+
+// Whom the pool asks for memory at a shortage.
+class PoolRelief {
+ public:
+  PoolRelief() = default;
+  PoolRelief(const PoolRelief&) = delete;
+  PoolRelief& operator=(const PoolRelief&) = delete;
+  virtual ~PoolRelief() = default;
+
+  // How often memory was released so far.
+  virtual int64_t releases() const = 0;
+  // Waits until there are more of them. False if none will come.
+  virtual bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) = 0;
+};
+
+// Places tensors in reserved addresses, by the rules of one Placement. The limit holds for the
+// addresses in use, holes included, and so for what the process has of them in memory.
+//
+// Owns the addresses. Thread safety: every method may be called from any thread.
+class MemoryPool {
+ public:
+  // Smaller ones are left to the C library, and counted: a scalar that lives long would keep a
+  // region from shrinking.
+  static constexpr size_t kSmall = 4096;
+  static constexpr size_t kAlignment = 64;
+
+  // Fails if so many addresses can't be reserved.
+  static Status Make(const PoolOptions& options, std::unique_ptr<MemoryPool>* made);
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  // Whom to ask at a shortage; it outlives the pool. Once, before the first allocation waits.
+  void set_relief(PoolRelief* relief) { relief_ = relief; }
+
+  // Null if there is no room. At a shortage beta is committed first, then releases are waited for.
+  void* Allocate(const Placement::Request& request, Patience patience);
+  void Free(void* memory);
+
+  PoolFigures figures() const;
+  void ResetPeaks();
+  // Of blocks and gaps, for error messages.
+  std::string Map() const;
+
+ private:
+  explicit MemoryPool(const PoolOptions& options);
+
+  bool Owns(const void* memory) const {
+    return memory >= base_ && memory < base_ + placement_->offsets();
+  }
+  // Null if there is no room now. Under mutex_.
+  void* Place(const Placement::Request& request);
+  void* TakeSmall(size_t bytes);
+  void* TakeOutside(size_t bytes);
+  // Whether there was some left. Under mutex_.
+  bool CommitBeta();
+  // Waits until memory may have been freed. False if that is not to be expected.
+  bool Wait(int64_t releases, int64_t frees);
+  // Marks pages as in memory; gives others back to the system if that is more than the limit.
+  // Under mutex_.
+  void Touch(size_t offset, size_t bytes);
+  void GiveBack();
+
+  const PoolOptions options_;
+  char* base_ = nullptr;
+  PoolRelief* relief_ = nullptr;
+
+  mutable std::mutex mutex_;
+  std::condition_variable freed_;
+  // Guarded by mutex_.
+  std::unique_ptr<Placement> placement_;
+  size_t beta_left_ = 0;
+  int64_t frees_ = 0;
+  std::vector<bool> is_resident_;  // by piece of kPiece bytes
+  size_t resident_pieces_ = 0;
+  PoolFigures figures_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_RUNTIME_DYMEM_MEMORY_POOL_H_

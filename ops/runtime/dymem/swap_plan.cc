@@ -1,0 +1,105 @@
+#include "ops/runtime/dymem/swap_plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+namespace trepak {
+namespace {
+
+// Algorithm 3, line 11: so many inputs of convolutions are in memory at once, that of the running
+// layer included.
+constexpr int kResidentConvolutions = 2;
+
+bool Leaves(const StepGraph& graph, SwapPolicy policy, const std::vector<int>& readers) {
+  return std::any_of(readers.begin(), readers.end(), [&](int node) {
+    const LayerKind kind = graph.nodes[node].kind;
+    return policy == SwapPolicy::kSuperNeurons ? kind == LayerKind::kConvolution
+                                               : !IsReclaimed(kind);
+  });
+}
+
+std::optional<Swap> SwapOf(const StepGraph& graph, SwapPolicy policy, int number,
+                           const std::vector<int>& position) {
+  const StepTensor& tensor = graph.tensors[number];
+  if (!tensor.is_feature_map || graph.nodes[tensor.producer].is_backward) {
+    return std::nullopt;
+  }
+  Swap swap;
+  std::vector<int> forward;
+  for (const int node : tensor.consumers) {
+    if (position[node] < 0) {
+      return std::nullopt;  // on a circle
+    }
+    (graph.nodes[node].is_backward ? swap.readers : forward).push_back(node);
+  }
+  if (forward.empty() || swap.readers.empty() || !Leaves(graph, policy, forward)) {
+    return std::nullopt;
+  }
+  const auto by_position = [&](int a, int b) { return position[a] < position[b]; };
+  swap.tensor = number;
+  swap.leaves = position[*std::min_element(forward.begin(), forward.end(), by_position)];
+  swap.needed_at =
+      position[*std::min_element(swap.readers.begin(), swap.readers.end(), by_position)];
+  swap.of_convolution = std::any_of(forward.begin(), forward.end(), [&](int node) {
+    return graph.nodes[node].kind == LayerKind::kConvolution;
+  });
+  return swap;
+}
+
+// Sets fetch_at. What the running layer reads counts while its last reader has not ended.
+void ChooseFetches(const std::vector<int>& position, SwapPlan* plan) {
+  std::vector<int> last_reads;  // of the convolutions' inputs, by needed_at
+  for (Swap& swap : plan->swaps) {
+    const auto convolutions = static_cast<int>(last_reads.size());
+    // It may begin when at most one convolution's input is left in memory before it, or two for
+    // what is no convolution's: the search goes on behind the second one, up to the third.
+    const int ahead = swap.of_convolution ? kResidentConvolutions : kResidentConvolutions + 1;
+    swap.fetch_at =
+        convolutions < ahead ? plan->first_backward : last_reads[convolutions - ahead] + 1;
+    swap.fetch_at = std::min(swap.fetch_at, swap.needed_at);
+    if (swap.of_convolution) {
+      int last = 0;
+      for (const int node : swap.readers) {
+        last = std::max(last, position[node]);
+      }
+      last_reads.push_back(last);
+    }
+  }
+  // The queue keeps its order: nobody overtakes what is needed before.
+  int begun = plan->first_backward;
+  for (Swap& swap : plan->swaps) {
+    begun = swap.fetch_at = std::min(std::max(begun, swap.fetch_at), swap.needed_at);
+  }
+}
+
+}  // namespace
+
+SwapPlan PlanSwaps(const StepGraph& graph, const std::vector<int>& order, SwapPolicy policy) {
+  SwapPlan plan;
+  std::vector<int> position(graph.nodes.size(), -1);
+  for (const bool is_backward : {false, true}) {
+    for (const int node : order) {
+      if (graph.Touches(node) && graph.nodes[node].is_backward == is_backward) {
+        position[node] = static_cast<int>(plan.chain.size());
+        plan.chain.push_back(node);
+      }
+    }
+    plan.first_backward = is_backward ? plan.first_backward : static_cast<int>(plan.chain.size());
+  }
+  plan.waits_each_layer = policy == SwapPolicy::kVdnn;
+  if (policy == SwapPolicy::kNone) {
+    return plan;
+  }
+  for (size_t tensor = 0; tensor < graph.tensors.size(); ++tensor) {
+    if (auto swap = SwapOf(graph, policy, static_cast<int>(tensor), position)) {
+      plan.swaps.push_back(*std::move(swap));
+    }
+  }
+  std::stable_sort(plan.swaps.begin(), plan.swaps.end(),
+                   [](const Swap& a, const Swap& b) { return a.needed_at < b.needed_at; });
+  ChooseFetches(position, &plan);
+  return plan;
+}
+
+}  // namespace trepak

@@ -1,0 +1,104 @@
+"""`Dymem`: trains in a pool of memory, and swaps what does not fit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from trepak.ops.loader import call, call_before_ops
+from trepak.tf_plugins.memory.sizes import bytes_of, is_size
+
+_PASS = "trepak_dymem"  # of ops/dymem_pass.cc
+_BETA_PART = 32  # as the thesis's 300 MB are to its 10 GB
+_LATE = (
+    "trepak.Dymem comes too late: TensorFlow has taken memory before, so its allocator can't be "
+    "changed any more. Make it the first thing that the script does after its imports, before any "
+    "tensor, model or dataset, and before hvd.init()."
+)
+_TWICE = "This process has a trepak.Dymem already, which lasts as long as the process."
+
+
+class Dymem:
+    """Caps TensorFlow's memory in this process, and swaps feature maps so that training fits.
+
+    One line at the top of a script, before TensorFlow takes memory:
+
+        trepak.Dymem(pool="1GiB", beyond="8GiB")
+
+    From then on all tensors of the processor lie in the pool. Each training step that is a graph
+    (`fit`, or a custom loop in a `tf.function`) runs in depth-first order (Algorithm 2 of the
+    thesis); the inputs of its layers leave the pool during the forward pass, and come back beside
+    the backward pass, before they are needed (Algorithm 3). The numbers are those of plain
+    TensorFlow, bit for bit.
+
+    Args:
+        pool: bytes, or text such as "1GiB": what tensors may take, from the first step on. Kernels'
+            scratch that finds no room there comes on top, and is counted.
+        beyond: where swapped tensors lie: a size, of this machine's memory, or a folder, for a file
+            on its disk.
+        policy: which tensors leave: "dymem", or a baseline: "vdnn", "superneurons", "none".
+        placement: how tensors lie in the pool: "gtbm" (grouped by mobility, Algorithm 4),
+            "best_fit" or "first_fit". Default: "gtbm" for "dymem" and "best_fit" for baselines.
+        beta: bytes of the pool that are kept back until the rest is not enough, which is counted as
+            a shortage. Default: a 32nd of the pool.
+        checksums: whether to prove that no swapped tensor changes, at the price of reading each
+            three times.
+
+    Raises:
+        RuntimeError: TensorFlow has taken memory before, or this process has a Dymem.
+        ValueError: an argument is wrong, or there is no such folder.
+    """
+
+    def __init__(
+        self,
+        pool: int | str,
+        beyond: int | str | os.PathLike[str],
+        *,
+        policy: Literal["dymem", "vdnn", "superneurons", "none"] = "dymem",
+        placement: Literal["gtbm", "best_fit", "first_fit"] | None = None,
+        beta: int | str | None = None,
+        checksums: bool = False,
+    ) -> None:
+        pool_bytes = bytes_of(pool, "pool")
+        is_folder = not isinstance(beyond, int) and not is_size(os.fspath(beyond))
+        wrong = call_before_ops(
+            "install_dymem",
+            pool=pool_bytes,
+            beta=pool_bytes // _BETA_PART if beta is None else bytes_of(beta, "beta"),
+            beyond=0 if is_folder else bytes_of(beyond, "beyond"),  # type: ignore[arg-type]
+            folder=str(Path(beyond).absolute()) if is_folder else "",  # type: ignore[arg-type]
+            policy=policy,
+            placement=placement or ("gtbm" if policy == "dymem" else "best_fit"),
+            checksums=checksums,
+        )
+        if wrong in ("late", "twice"):
+            raise RuntimeError(_LATE if wrong == "late" else _TWICE)
+        if wrong:
+            raise ValueError(f"trepak.Dymem: {wrong}.")
+        _enable_pass()
+
+    def statistics(self) -> dict[str, Any]:
+        """Returns what the pool and the swaps did since they were made; all sizes in bytes.
+
+        Returns:
+            "pool": live and occupied memory, now and at most; shortages (times that beta was
+            needed), waits, failures. "swaps": tensors and bytes that left and came back. "beyond":
+            what they take there. "graphs": for each training step's graph its layers and swapped
+            tensors, or why it was left alone. "first_failure": why a tensor could not leave.
+        """
+        told: dict[str, Any] = call("dymem_statistics")
+        return told
+
+    def reset_peaks(self) -> None:
+        """Has peaks begin anew, from what lies in the pool now."""
+        call("dymem_reset_peaks")
+
+
+def _enable_pass() -> None:
+    """Has Grappler run the pass on each function; of datasets' functions it sees none."""
+    from tensorflow.python.eager import context
+
+    config = context.context().config
+    config.graph_options.rewrite_options.custom_optimizers.add().name = _PASS
+    context.context().function_call_options = context.FunctionCallOptions(config_proto=config)
