@@ -92,7 +92,9 @@ double Placement::FragmentationFor(size_t bytes) const {
     usable += block >= bytes ? block : 0;
   };
   for (const PlacementRegion& region : regions_) {
-    region.ForHoles(add);
+    for (const PlacementRegion::Hole& hole : region.holes()) {
+      add(hole.bytes);
+    }
   }
   add(limit_ - figures_.extent);
   return free == 0 ? 0 : static_cast<double>(free - usable) / static_cast<double>(free);

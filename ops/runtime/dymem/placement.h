@@ -99,7 +99,8 @@ class Placement {
   // leaves no room to extend a region.
   [[nodiscard]] std::optional<size_t> Allocate(const Request& request);
 
-  // Takes O(log n). Returns false, and changes nothing, unless a live block begins there.
+  // Finds the block in O(log n). Returns false, and changes nothing, unless a live block begins
+  // there.
   [[nodiscard]] bool Free(size_t offset);
 
   // Raises the limit in place: offsets that were given stay valid. Returns false, and changes

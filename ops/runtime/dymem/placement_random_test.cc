@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -32,7 +32,13 @@ class Model {
     size_t region;
   };
 
-  // Offsets of live blocks, each with its region.
+  struct Hole {
+    size_t offset;
+    size_t bytes;
+    size_t region;
+  };
+
+  // By offset.
   std::map<size_t, Live> live;
 
   // Which region an offset is in, at the time when a block came there. A stray is in the region
@@ -58,23 +64,42 @@ class Model {
     return bytes;
   }
 
-  // Of all holes, in any order. A region's holes are between its blocks and before its first.
-  std::vector<size_t> Holes() const {
-    std::vector<size_t> holes;
+  // By region. A region's holes are between its blocks and before its first.
+  std::vector<Hole> Holes() const {
+    std::vector<Hole> holes;
     const size_t starts[] = {0, HighBegin(), kMaximalLimit};
     const size_t ends[] = {LowEnd(), kMaximalLimit, kMaximalLimit + IncrementalExtent()};
     for (size_t region = 0; region < 3; ++region) {
       size_t at = starts[region];
       for (const auto& [offset, block] : live) {
         if (block.region == region) {
-          holes.push_back(offset - at);
+          holes.push_back({at, offset - at, region});
           at = offset + block.bytes;
         }
       }
-      holes.push_back(ends[region] - at);
+      holes.push_back({at, ends[region] - at, region});
     }
-    holes.erase(std::remove(holes.begin(), holes.end(), 0), holes.end());
+    const auto is_none = [](const Hole& hole) { return hole.bytes == 0; };
+    holes.erase(std::remove_if(holes.begin(), holes.end(), is_none), holes.end());
     return holes;
+  }
+
+  // Where a block has to be in a region that grows up; nothing if it is no place for it.
+  std::optional<size_t> Expected(size_t bytes, size_t region, size_t rest) const {
+    std::optional<Hole> found;
+    const auto improve = [&](const Hole& hole) {
+      const bool is_smaller = kind_ != PoolKind::kFirstFit && found && hole.bytes < found->bytes;
+      if (hole.region == region && hole.bytes >= bytes && (!found || is_smaller)) {
+        found = hole;
+      }
+    };
+    for (const Hole& hole : Holes()) {
+      improve(hole);
+    }
+    if (kind_ == PoolKind::kBestFit || !found) {
+      improve({region == 2 ? kMaximalLimit + IncrementalExtent() : LowEnd(), rest, region});
+    }
+    return found ? std::optional(found->offset) : std::nullopt;
   }
 
  private:
@@ -119,13 +144,19 @@ class PlacementRandomTest : public testing::TestWithParam<std::tuple<PoolKind, i
     const auto mobility = static_cast<Mobility>(Random(3));
     const size_t asked = RandomBytes();
     const size_t bytes = std::max(kGranule, (asked + kGranule - 1) / kGranule * kGranule);
-    const std::vector<size_t> holes = model_.Holes();
+    size_t region = kind_ == PoolKind::kGtbm ? static_cast<size_t>(mobility) : 0;
+    const std::vector<Model::Hole> holes = model_.Holes();
     const size_t rest = placement_->limit() - model_.Extent();
-    const bool fits = bytes <= rest || std::any_of(holes.begin(), holes.end(),
-                                                   [&](size_t hole) { return hole >= bytes; });
+    const bool fits =
+        bytes <= rest || std::any_of(holes.begin(), holes.end(),
+                                     [&](const Model::Hole& hole) { return hole.bytes >= bytes; });
+    const auto expected = model_.Expected(bytes, region, rest);
     const size_t strays = placement_->figures().strays;
     const auto offset = placement_->Allocate({asked, mobility, static_cast<int>(Random(5))});
     ASSERT_EQ(offset.has_value(), fits);
+    if (region != 1 && expected) {
+      ASSERT_EQ(offset, expected);
+    }
     if (!offset) {
       return;
     }
@@ -137,7 +168,6 @@ class PlacementRandomTest : public testing::TestWithParam<std::tuple<PoolKind, i
     if (next != model_.live.begin()) {
       ASSERT_LE(std::prev(next)->first + std::prev(next)->second.bytes, *offset);
     }
-    size_t region = kind_ == PoolKind::kGtbm ? static_cast<size_t>(mobility) : 0;
     if (placement_->figures().strays > strays) {
       ASSERT_NE(model_.RegionOf(*offset), region);
       ASSERT_LT(rest, bytes);
@@ -185,7 +215,10 @@ class PlacementRandomTest : public testing::TestWithParam<std::tuple<PoolKind, i
 
   // The map has the live blocks and the holes of the model, and free memory is what is not live.
   void CheckMap() {
-    std::vector<size_t> holes = model_.Holes();
+    std::vector<size_t> holes;
+    for (const Model::Hole& hole : model_.Holes()) {
+      holes.push_back(hole.bytes);
+    }
     if (placement_->limit() > model_.Extent()) {
       holes.push_back(placement_->limit() - model_.Extent());
     }

@@ -13,63 +13,47 @@ constexpr int kStart = std::numeric_limits<int>::max();
 }  // namespace
 
 size_t PlacementRegion::first_hole_bytes() const {
-  return holes_.empty() || holes_.begin()->first != 0 ? 0 : holes_.begin()->second.bytes;
+  return holes_.empty() || holes_.front().position != 0 ? 0 : holes_.front().bytes;
 }
 
 std::optional<PlacementRegion::Hole> PlacementRegion::BestFit(size_t bytes) const {
-  const auto hole = by_size_.lower_bound({bytes, 0});
-  if (hole == by_size_.end()) {
-    return std::nullopt;
+  const Hole* best = nullptr;
+  for (const Hole& hole : holes_) {
+    if (hole.bytes >= bytes && (best == nullptr || hole.bytes < best->bytes)) {
+      best = &hole;
+    }
   }
-  return Hole{hole->second, hole->first};
+  return best == nullptr ? std::nullopt : std::optional<Hole>(*best);
 }
 
 std::optional<PlacementRegion::Hole> PlacementRegion::FirstFit(size_t bytes) const {
-  auto fitting = by_size_.lower_bound({bytes, 0});
-  if (fitting == by_size_.end()) {
-    return std::nullopt;
-  }
-  // Two walks take turns. If many holes fit, the one by position soon meets the first of them. If
-  // few do, the one by size has soon seen them all.
-  auto hole = holes_.begin();
-  size_t first = fitting->second;
-  while (hole->second.bytes < bytes) {
-    ++hole;
-    first = std::min(first, fitting->second);
-    if (++fitting == by_size_.end()) {
-      hole = holes_.find(first);
+  for (const Hole& hole : holes_) {
+    if (hole.bytes >= bytes) {
+      return hole;
     }
   }
-  return Hole{hole->first, hole->second.bytes};
+  return std::nullopt;
 }
 
 std::optional<PlacementRegion::Hole> PlacementRegion::OrderedFit(size_t bytes,
                                                                  int references) const {
-  if (by_size_.empty() || by_size_.rbegin()->first < bytes) {
-    return std::nullopt;
-  }
-  std::optional<Hole> first;
   for (auto hole = holes_.rbegin(); hole != holes_.rend(); ++hole) {
-    if (hole->second.bytes >= bytes) {
-      first = Hole{hole->first, hole->second.bytes};
-      if (hole->second.below >= references) {
-        break;
-      }
+    if (hole->bytes >= bytes && hole->below >= references) {
+      return *hole;
     }
   }
-  return first;
+  return FirstFit(bytes);
 }
 
 size_t PlacementRegion::Take(size_t position, size_t bytes, const Placement::Request& request) {
   if (position == extent_) {
     extent_ += bytes;
   } else {
-    const auto hole = holes_.find(position);
-    const size_t rest = hole->second.bytes - bytes;
-    const auto next = Remove(hole);
-    if (rest > 0) {
-      holes_.emplace_hint(next, position + bytes, FreeBlock{rest, request.references});
-      by_size_.emplace(rest, position + bytes);
+    const auto hole = FindHole(position);
+    if (hole->bytes == bytes) {
+      holes_.erase(hole);
+    } else {
+      *hole = {position + bytes, hole->bytes - bytes, request.references};
     }
   }
   live_.emplace(position, LiveBlock{bytes, request.mobility, request.references});
@@ -81,40 +65,42 @@ size_t PlacementRegion::Free(size_t offset) {
   if (live == live_.end()) {
     return 0;
   }
-  const size_t freed = live->second.bytes;
-  size_t begin = live->first;
-  size_t end = begin + freed;
+  const size_t position = live->first;
+  const size_t bytes = live->second.bytes;
   // Whether or not there is a hole between them.
   const int below = live == live_.begin() ? kStart : std::prev(live)->second.references;
   live_.erase(live);
 
-  auto next = holes_.lower_bound(begin);
-  if (next != holes_.end() && next->first == end) {
-    end += next->second.bytes;
-    next = Remove(next);
-  }
-  if (next != holes_.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second.bytes == begin) {
-      begin = before->first;
-      next = Remove(before);
+  const auto next = FindHole(position);
+  const auto before = next == holes_.begin() ? holes_.end() : std::prev(next);
+  const bool joins_next = next != holes_.end() && next->position == position + bytes;
+  const bool joins_before = before != holes_.end() && before->position + before->bytes == position;
+  if (position + bytes == extent_) {
+    extent_ = position;
+    if (joins_before) {
+      extent_ = before->position;
+      holes_.pop_back();
     }
-  }
-  if (end == extent_) {
-    extent_ = begin;
+  } else if (joins_before) {
+    before->bytes += bytes;
+    if (joins_next) {
+      before->bytes += next->bytes;
+      holes_.erase(next);
+    }
+  } else if (joins_next) {
+    *next = {position, bytes + next->bytes, below};
   } else {
-    holes_.emplace_hint(next, begin, FreeBlock{end - begin, below});
-    by_size_.emplace(end - begin, begin);
+    holes_.insert(next, {position, bytes, below});
   }
-  return freed;
+  return bytes;
 }
 
 void PlacementRegion::List(std::vector<Placement::Block>* blocks) const {
   for (const auto& [position, live] : live_) {
     blocks->push_back({Offset(position, live.bytes), live.bytes, true, live.mobility});
   }
-  for (const auto& [position, hole] : holes_) {
-    blocks->push_back({Offset(position, hole.bytes), hole.bytes, false, Mobility::kMovable});
+  for (const Hole& hole : holes_) {
+    blocks->push_back({Offset(hole.position, hole.bytes), hole.bytes, false, Mobility::kMovable});
   }
 }
 
@@ -132,9 +118,10 @@ std::map<size_t, PlacementRegion::LiveBlock>::iterator PlacementRegion::FindLive
   return live->first + live->second.bytes == end ? live : live_.end();
 }
 
-PlacementRegion::Holes::iterator PlacementRegion::Remove(Holes::iterator hole) {
-  by_size_.erase({hole->second.bytes, hole->first});
-  return holes_.erase(hole);
+// The first hole that is not before the position.
+std::vector<PlacementRegion::Hole>::iterator PlacementRegion::FindHole(size_t position) {
+  return std::lower_bound(holes_.begin(), holes_.end(), position,
+                          [](const Hole& hole, size_t at) { return hole.position < at; });
 }
 
 }  // namespace trepak

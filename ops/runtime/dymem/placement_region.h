@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <map>
 #include <optional>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "ops/runtime/dymem/placement.h"
@@ -23,6 +21,7 @@ class PlacementRegion {
   struct Hole {
     size_t position;
     size_t bytes;
+    int below;  // references of the live block that it lies on
   };
 
   // Begins at offset `start`.
@@ -49,13 +48,8 @@ class PlacementRegion {
   // Appends its blocks, in any order.
   void List(std::vector<Placement::Block>* blocks) const;
 
-  // Calls `use` with the bytes of each hole.
-  template <typename Use>
-  void ForHoles(const Use& use) const {
-    for (const auto& [bytes, position] : by_size_) {
-      use(bytes);
-    }
-  }
+  // By position; no two adjoin, and none is behind the last live block.
+  const std::vector<Hole>& holes() const { return holes_; }
 
  private:
   struct LiveBlock {
@@ -63,24 +57,19 @@ class PlacementRegion {
     Mobility mobility;
     int references;
   };
-  struct FreeBlock {
-    size_t bytes;
-    int below;  // references of the live block that the hole lies on
-  };
-  using Holes = std::map<size_t, FreeBlock>;
-
   std::map<size_t, LiveBlock>::iterator FindLive(size_t offset);
   size_t Offset(size_t position, size_t bytes) const {
     return grows_down_ ? start_ - position - bytes : start_ + position;
   }
-  Holes::iterator Remove(Holes::iterator hole);
+  std::vector<Hole>::iterator FindHole(size_t position);
 
   size_t start_;
   bool grows_down_;
   size_t extent_ = 0;
-  std::map<size_t, LiveBlock> live_;             // by position
-  Holes holes_;                                  // by position; no two adjoin, none is the last
-  std::set<std::pair<size_t, size_t>> by_size_;  // the holes by bytes, then position
+  std::map<size_t, LiveBlock> live_;  // by position
+  // Every search looks at all holes, as CNMeM's does. In a vector this is faster than trees are,
+  // since the tensors of a training step are thousands, not millions.
+  std::vector<Hole> holes_;
 };
 
 }  // namespace trepak
