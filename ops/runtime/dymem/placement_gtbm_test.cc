@@ -142,6 +142,44 @@ TEST(PlacementGtbmTest, TemporaryTensorsLieOnOnesWithAsManyReferences) {
   EXPECT_EQ(pool.TakeTemporary(3, 4), 95);
 }
 
+TEST(PlacementGtbmTest, AHoleLiesOnWhatIsLeftBelowIt) {
+  Units pool(PoolKind::kGtbm, 100);
+  for (const int references : {1, 4, 1, 1, 1}) {
+    ASSERT_GE(pool.TakeTemporary(2, references), 0);
+  }
+  for (const int64_t offset : {98, 92, 94}) {
+    ASSERT_TRUE(pool.Free(offset));
+  }
+  EXPECT_EQ(pool.TakeTemporary(2, 3), 94);  // on the one with 4 references
+}
+
+TEST(PlacementGtbmTest, TemporaryTensorsGoDeepWhateverTheHolesSize) {
+  Units pool(PoolKind::kGtbm, 100);
+  for (const size_t units : {1, 3, 1, 2, 1}) {
+    ASSERT_GE(pool.TakeTemporary(units, 1), 0);
+  }
+  for (const int64_t offset : {96, 93}) {
+    ASSERT_TRUE(pool.Free(offset));
+  }
+  EXPECT_EQ(pool.TakeTemporary(2, 3), 97);
+}
+
+TEST(PlacementGtbmTest, AnyRegionMayTakeWhatTheLimitLeaves) {
+  for (const auto mobility : {Mobility::kMovable, Mobility::kTemporary, Mobility::kReclaimed}) {
+    Units pool(PoolKind::kGtbm, 10, 12);
+    std::vector<int64_t> offsets;
+    for (int i = 0; i < 10; ++i) {
+      offsets.push_back(pool.Take(1, mobility));
+      ASSERT_GE(offsets.back(), 0);
+    }
+    EXPECT_EQ(pool.Take(1, mobility), -1);
+    for (const int64_t offset : offsets) {
+      EXPECT_TRUE(pool.Free(offset));
+    }
+    EXPECT_EQ(pool.extent(), 0U);
+  }
+}
+
 TEST(PlacementGtbmTest, TemporaryTensorsWithEnoughRoomDoNotPinTheFrontier) {
   Units pool(PoolKind::kGtbm, 100);
   MakeOrder(&pool);

@@ -106,12 +106,12 @@ void PlacementRegion::List(std::vector<Placement::Block>* blocks) const {
 
 std::map<size_t, PlacementRegion::LiveBlock>::iterator PlacementRegion::FindLive(size_t offset) {
   if (!grows_down_) {
-    return offset < start_ ? live_.end() : live_.find(offset - start_);
+    return live_.find(offset - start_);
   }
   // The block whose last position is at its offset.
   const size_t end = start_ - offset;
   auto live = live_.lower_bound(end);
-  if (offset > start_ || live == live_.begin()) {
+  if (live == live_.begin()) {
     return live_.end();
   }
   --live;

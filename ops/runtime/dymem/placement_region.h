@@ -42,7 +42,8 @@ class PlacementRegion {
 
   // Puts a block at the beginning of the hole at `position`, or at the extent. Returns its offset.
   size_t Take(size_t position, size_t bytes, const Placement::Request& request);
-  // Returns how many bytes were freed; 0 if no live block begins at this offset.
+  // Returns how many bytes were freed; 0 if no live block begins at this offset, which is one on
+  // the side of the start to which the region grows.
   size_t Free(size_t offset);
 
   // Appends its blocks, in any order.
