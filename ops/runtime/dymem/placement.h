@@ -3,6 +3,7 @@
 #ifndef TREPAK_OPS_RUNTIME_DYMEM_PLACEMENT_H_
 #define TREPAK_OPS_RUNTIME_DYMEM_PLACEMENT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -79,7 +80,8 @@ class Placement {
     // block to the end of the highest one. GTBM: the sum of all extents.
     size_t occupied = 0;
     size_t occupied_peak = 0;
-    // The sum of all extents: the limit that would have done.
+    // The sum of all extents. With the peak as its limit, a pool serves the same requests in the
+    // same way, unless it is best-fit, whose choice depends on how much is free above the region.
     size_t extent = 0;
     size_t extent_peak = 0;
     size_t main_peak = 0;      // of the extents without the incremental space's
@@ -114,7 +116,8 @@ class Placement {
   // The memory that was in no region at any time since the last ResetPeaks(). The thesis measures
   // it between the low and the high region; here the incremental space takes from the same limit,
   // so what it takes is no gap. Lower(limit() - squeeze_gap() + beta) is the thesis's mem_size.
-  size_t squeeze_gap() const { return limit_ - figures_.extent_peak; }
+  // 0 if the limit is lower than it was at the peak.
+  size_t squeeze_gap() const { return limit_ - std::min(limit_, figures_.extent_peak); }
 
   const Figures& figures() const { return figures_; }
   void ResetPeaks();
@@ -127,9 +130,9 @@ class Placement {
   size_t offsets() const { return kind_ == PoolKind::kGtbm ? 2 * maximal_limit_ : maximal_limit_; }
 
   // Equation 4.1, in bytes: which part of the free memory is in blocks too small for a request. The
-  // equation sorts blocks into powers of two, of which the request is one. Other requests would be
-  // rounded, so that a block of 500 is of no use to one of 400, or a block of 300 is. So the powers
-  // count from the request here: a block is usable if the request fits. 0 if nothing is free.
+  // equation knows only powers of two. If 400 were rounded up to one, a free block of 500 would be
+  // of no use to it; if it were rounded down, one of 300 would be. So a block is usable here if the
+  // request fits, which for powers of two is the same. 0 if nothing is free.
   double FragmentationFor(size_t bytes) const;
 
   // All blocks by offset, for reports of errors. What the limit leaves to all regions is one free

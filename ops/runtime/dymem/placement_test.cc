@@ -165,6 +165,7 @@ TEST(PlacementTest, TheLimitFollowsFromTheFirstIteration) {
   ASSERT_TRUE(pool.Lower(40));  // it is lower already
   EXPECT_EQ(pool->limit(), 35 * kUnit);
   ASSERT_TRUE(pool.Lower(32));
+  EXPECT_EQ(pool->squeeze_gap(), 0U);
   EXPECT_FALSE(iterate());
   EXPECT_TRUE(pool->Grow(beta));  // the thesis provisions an additional beta
   EXPECT_TRUE(iterate());
