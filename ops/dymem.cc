@@ -27,12 +27,14 @@ Dymem* Dymem::Make(const DymemOptions& options, std::unique_ptr<MemoryPool> pool
 
 Dymem* Dymem::Global() { return global.load(); }
 
-void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups) {
+void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
+                    const std::vector<std::string>& blind) {
   std::lock_guard<std::mutex> lock(mutex_);
   plans_.push_back(std::move(plan));
   for (const auto& [node, group] : groups) {
     groups_[node] = group;
   }
+  blind_.insert(blind.begin(), blind.end());
 }
 
 std::vector<DymemPlan> Dymem::plans() const {
@@ -44,6 +46,28 @@ TensorGroup Dymem::GroupOf(const std::string& node) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = groups_.find(node);
   return found == groups_.end() ? TensorGroup() : found->second;
+}
+
+void Dymem::Doom(int64_t step, const std::string& node, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (doomed_step_ == step && !doom_.ok()) {
+    return;  // the first one is what matters
+  }
+  doomed_step_ = step;
+  doom_ = ResourceExhaustedError("the output of '" + node + "', " + std::to_string(bytes) +
+                                 " bytes, finds no room in Dymem's pool of " +
+                                 std::to_string(options_.pool.limit) +
+                                 " bytes: give it more, or train with a smaller batch");
+}
+
+Status Dymem::DoomOf(int64_t step) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return doomed_step_ == step ? doom_ : OkStatus();
+}
+
+bool Dymem::IsBlind(const std::string& node) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return blind_.count(node) > 0;
 }
 
 }  // namespace trepak

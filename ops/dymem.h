@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ops/runtime/dymem/memory_pool.h"
@@ -51,10 +52,20 @@ class Dymem : public PoolRelief {
   }
 
   // Keeps what the pass says of the outputs of nodes, by name.
-  void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups);
+  void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
+               const std::vector<std::string>& blind);
   std::vector<DymemPlan> plans() const;
   // Reclaimed, if the pass has not seen such a node.
   TensorGroup GroupOf(const std::string& node) const;
+
+  // A step whose tensor found no room must fail. Some kernels don't look whether they got memory:
+  // they get it from outside, and the step fails at the next one that looks. `node`: empty if that
+  // is not known.
+  void Doom(int64_t step, const std::string& node, size_t bytes);
+  // Why; OK if it is not doomed.
+  Status DoomOf(int64_t step) const;
+  // Its kernel does not look.
+  bool IsBlind(const std::string& node) const;
 
  private:
   Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
@@ -68,6 +79,9 @@ class Dymem : public PoolRelief {
   // Guarded by mutex_.
   std::vector<DymemPlan> plans_;
   std::unordered_map<std::string, TensorGroup> groups_;
+  std::unordered_set<std::string> blind_;  // nodes
+  int64_t doomed_step_ = 0;                // the last one
+  Status doom_;
 };
 
 }  // namespace trepak

@@ -41,16 +41,28 @@ class DymemAllocator : public tsl::Allocator {
       return nullptr;  // nobody asks for it
     }
     const auto& asked = tsl::profiler::ScopedMemoryDebugAnnotation::CurrentAnnotation();
+    const std::string node(asked.pending_op_name);
     Placement::Request request{bytes, Mobility::kReclaimed, 1};
-    if (bytes >= MemoryPool::kSmall && !asked.pending_op_name.empty()) {
-      const TensorGroup group = dymem_.GroupOf(std::string(asked.pending_op_name));
+    if (bytes >= MemoryPool::kSmall && !node.empty()) {
+      const TensorGroup group = dymem_.GroupOf(node);
       request.mobility = group.mobility;
       request.references = group.references;
     }
-    const Patience patience = asked.pending_region_type == "temp" ? Patience::kScratch
-                              : attributes.retry_on_failure       ? Patience::kWait
-                                                                  : Patience::kTry;
-    return dymem_.pool().Allocate(request, patience);
+    if (asked.pending_region_type == "temp") {
+      return dymem_.pool().Allocate(request, Patience::kScratch);
+    }
+    const bool waits = attributes.retry_on_failure;
+    void* memory = nullptr;
+    if (bytes < MemoryPool::kSmall || dymem_.DoomOf(asked.pending_step_id).ok()) {
+      memory = dymem_.pool().Allocate(request, waits ? Patience::kWait : Patience::kTry);
+    }
+    if (memory == nullptr && waits) {
+      dymem_.Doom(asked.pending_step_id, node, bytes);
+      if (dymem_.IsBlind(node)) {
+        return dymem_.pool().Allocate(request, Patience::kScratch);
+      }
+    }
+    return memory;
   }
 
   void DeallocateRaw(void* memory) override { dymem_.pool().Free(memory); }
@@ -122,7 +134,7 @@ std::string Install(const Json& given) {
   std::unique_ptr<SwapTier> tier;
   const std::string folder = given.at("folder");
   Status status = folder.empty() ? MakeMemoryTier(given.at("beyond"), &tier)
-                                 : MakeFileTier(folder, given.at("beyond"), &tier);
+                                 : MakeFileTier(folder, SwapTier::kNoLimit, &tier);
   std::unique_ptr<MemoryPool> pool;
   if (status.ok()) {
     status = MemoryPool::Make(options.pool, &pool);

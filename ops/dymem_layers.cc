@@ -55,6 +55,48 @@ bool ReadsShapeOnly(const std::string& op) {
   return ops->count(op) > 0;
 }
 
+bool IsBlind(const std::string& op) {
+  static const auto* const ops =
+      new std::unordered_set<std::string>{"AvgPool",
+                                          "AvgPool3D",
+                                          "AvgPool3DGrad",
+                                          "AvgPoolGrad",
+                                          "BatchMatMul",
+                                          "BatchMatMulV2",
+                                          "BatchMatMulV3",
+                                          "Conv2D",
+                                          "Conv2DBackpropFilter",
+                                          "Conv2DBackpropInput",
+                                          "Conv3D",
+                                          "Conv3DBackpropFilterV2",
+                                          "Conv3DBackpropInputV2",
+                                          "DepthwiseConv2dNative",
+                                          "DepthwiseConv2dNativeBackpropFilter",
+                                          "DepthwiseConv2dNativeBackpropInput",
+                                          "Einsum",
+                                          "FusedBatchNorm",
+                                          "FusedBatchNormGrad",
+                                          "FusedBatchNormGradV2",
+                                          "FusedBatchNormGradV3",
+                                          "FusedBatchNormV2",
+                                          "FusedBatchNormV3",
+                                          "LRN",
+                                          "LRNGrad",
+                                          "MatMul",
+                                          "MaxPool",
+                                          "MaxPool3D",
+                                          "MaxPool3DGrad",
+                                          "MaxPoolGrad",
+                                          "Softmax",
+                                          "_FusedBatchMatMulV2",
+                                          "_FusedBatchNormEx",
+                                          "_FusedConv2D",
+                                          "_FusedConv3D",
+                                          "_FusedDepthwiseConv2dNative",
+                                          "_FusedMatMul"};
+  return ops->count(op) > 0;
+}
+
 bool IsLoweredControlFlow(const std::string& op) {
   static const auto* const ops = new std::unordered_set<std::string>{
       "Switch", "RefSwitch", "_SwitchN", "Enter", "RefEnter", "NextIteration", "RefNextIteration"};

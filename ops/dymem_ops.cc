@@ -103,7 +103,9 @@ class SynchronizeOp : public tf::OpKernel {
   void Compute(tf::OpKernelContext* context) override {
     // The disk of a whole step.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10);
-    SwapEngine& engine = Dymem::Global()->engine();
+    Dymem& dymem = *Dymem::Global();
+    OP_REQUIRES_OK(context, ToAbslStatus(dymem.DoomOf(context->step_id())));
+    const SwapEngine& engine = dymem.engine();
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeOffloads(deadline)));
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeFetches(deadline)));
   }

@@ -4,9 +4,11 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "ops/dymem.h"
 #include "ops/dymem_graph.h"
+#include "ops/dymem_layers.h"
 #include "ops/runtime/dymem/execution_order.h"
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_plan.h"
@@ -30,9 +32,6 @@ class Rewrite {
       if (position != static_cast<size_t>(plan_.first_backward)) {
         RunAfter(Node(position), NameAt(position - 1));
       }
-    }
-    if (plan_.swaps.empty()) {
-      return;
     }
     const std::string between = AddSynchronize();
     std::string last;
@@ -162,7 +161,7 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     if (read.left_alone.empty()) {
       Rewrite(read, plan, optimized).Apply();
     }
-    dymem->AddPlan(std::move(told), GroupsOf(read.step, plan));
+    dymem->AddPlan(std::move(told), GroupsOf(read.step, plan), BlindNodes(item.graph));
     return absl::OkStatus();
   }
 
@@ -175,6 +174,16 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
       }
     }
     return false;
+  }
+
+  static std::vector<std::string> BlindNodes(const tf::GraphDef& graph) {
+    std::vector<std::string> nodes;
+    for (const tf::NodeDef& node : graph.node()) {
+      if (IsBlind(node.op())) {
+        nodes.push_back(node.name());
+      }
+    }
+    return nodes;
   }
 
   static std::unordered_map<std::string, TensorGroup> GroupsOf(const StepGraph& step,

@@ -10,7 +10,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["call", "call_before_ops", "library_path", "load", "load_horovod_driver", "mpi_yield_path"]
+__all__ = [
+    "call",
+    "call_before_ops",
+    "library_path",
+    "load",
+    "load_horovod_driver",
+    "mpi_yield_path",
+]
 
 _REMEDY = (
     "Rebuild it for this TensorFlow: run `make setup` in trepak's source folder, or "
@@ -146,7 +153,7 @@ def call_before_ops(function: str, **arguments: Any) -> str:
     `call` runs an op, for which TensorFlow does.
 
     Args:
-        function: the library has it as trepak_NAME, with C's calling conventions: JSON in, text out.
+        function: one of C, trepak_NAME in the library: JSON in, text out.
         arguments: what JSON can hold.
 
     Returns:

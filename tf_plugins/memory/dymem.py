@@ -10,6 +10,8 @@ from trepak.ops.loader import call, call_before_ops
 from trepak.tf_plugins.memory.sizes import bytes_of, is_size
 
 _PASS = "trepak_dymem"  # of ops/dymem_pass.cc
+_POLICIES = ("dymem", "superneurons", "none")
+_KINDS = ("gtbm", "best_fit", "first_fit")
 _BETA_PART = 32  # as the thesis's 300 MB are to its 10 GB
 _LATE = (
     "trepak.Dymem comes too late: TensorFlow has taken memory before, so its allocator can't be "
@@ -37,7 +39,8 @@ class Dymem:
             scratch that finds no room there comes on top, and is counted.
         beyond: where swapped tensors lie: a size, of this machine's memory, or a folder, for a file
             on its disk.
-        policy: which tensors leave: "dymem", or a baseline: "vdnn", "superneurons", "none".
+        policy: which tensors leave: "dymem", or for comparison "superneurons" (inputs of
+            convolutions only) or "none".
         placement: how tensors lie in the pool: "gtbm" (grouped by mobility, Algorithm 4),
             "best_fit" or "first_fit". Default: "gtbm" for "dymem" and "best_fit" for baselines.
         beta: bytes of the pool that are kept back until the rest is not enough, which is counted as
@@ -55,12 +58,19 @@ class Dymem:
         pool: int | str,
         beyond: int | str | os.PathLike[str],
         *,
-        policy: Literal["dymem", "vdnn", "superneurons", "none"] = "dymem",
+        policy: Literal["dymem", "superneurons", "none"] = "dymem",
         placement: Literal["gtbm", "best_fit", "first_fit"] | None = None,
         beta: int | str | None = None,
         checksums: bool = False,
     ) -> None:
         pool_bytes = bytes_of(pool, "pool")
+        placement = placement or ("gtbm" if policy == "dymem" else "best_fit")
+        for name, value, choice in (
+            ("policy", policy, _POLICIES),
+            ("placement", placement, _KINDS),
+        ):
+            if value not in choice:
+                raise ValueError(f"{name}={value!r} must be one of {', '.join(choice)}.")
         is_folder = not isinstance(beyond, int) and not is_size(os.fspath(beyond))
         wrong = call_before_ops(
             "install_dymem",
@@ -69,7 +79,7 @@ class Dymem:
             beyond=0 if is_folder else bytes_of(beyond, "beyond"),  # type: ignore[arg-type]
             folder=str(Path(beyond).absolute()) if is_folder else "",  # type: ignore[arg-type]
             policy=policy,
-            placement=placement or ("gtbm" if policy == "dymem" else "best_fit"),
+            placement=placement,
             checksums=checksums,
         )
         if wrong in ("late", "twice"):

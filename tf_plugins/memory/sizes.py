@@ -29,7 +29,7 @@ def bytes_of(size: int | str, name: str) -> int:
         unit = _UNITS.get(match[2] or "B") if match else None
         if match is None or unit is None:
             raise ValueError(
-                f'{name}={size!r} is no size: write a number and one of {", ".join(_UNITS)}, such '
+                f"{name}={size!r} is no size: write a number and one of {', '.join(_UNITS)}, such "
                 'as "512MiB".'
             )
         size = int(float(match[1]) * unit)

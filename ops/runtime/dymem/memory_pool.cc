@@ -16,6 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 // Of what is given back to the system.
 constexpr size_t kPiece = size_t{1} << 18;
+// By so much room for small tensors is made at once.
+constexpr size_t kSmallStep = size_t{1} << 14;
 // Without a release for so long, none will come.
 constexpr auto kPatience = std::chrono::seconds(60);
 // For what other threads free when their kernels end.
@@ -47,7 +49,7 @@ Status MemoryPool::Make(const PoolOptions& options, std::unique_ptr<MemoryPool>*
 MemoryPool::MemoryPool(const PoolOptions& options)
     : options_(options),
       placement_(Placement::Make(options.kind, options.limit - options.beta, options.limit)),
-      beta_left_(options.beta),
+      committed_(options.limit - options.beta),
       is_resident_(PiecesOf(placement_->offsets())) {
   figures_.limit = options.limit;
 }
@@ -88,11 +90,7 @@ void* MemoryPool::Allocate(const Placement::Request& request, Patience patience)
 }
 
 void* MemoryPool::Place(const Placement::Request& request) {
-  const size_t limit = placement_->limit();
-  // What is small takes from the same limit.
-  if (placement_->figures().extent + figures_.small > limit) {
-    return nullptr;
-  }
+  MakeRoomForSmall();
   const auto offset = placement_->Allocate(request);
   if (!offset) {
     return nullptr;
@@ -100,6 +98,18 @@ void* MemoryPool::Place(const Placement::Request& request) {
   ++figures_.allocations;
   Touch(*offset, request.bytes);
   return base_ + *offset;
+}
+
+void MemoryPool::MakeRoomForSmall() {
+  const size_t small = (figures_.small + kSmallStep - 1) / kSmallStep * kSmallStep;
+  // Where regions reach further already, they may not grow, but their holes are of use.
+  const size_t limit =
+      std::max(committed_ - std::min(committed_, small), placement_->figures().extent);
+  if (limit < placement_->limit()) {
+    (void)placement_->Lower(limit);
+  } else if (limit > placement_->limit()) {
+    (void)placement_->Grow(limit - placement_->limit());
+  }
 }
 
 void* MemoryPool::TakeSmall(size_t bytes) {
@@ -125,10 +135,10 @@ void* MemoryPool::TakeOutside(size_t bytes) {
 }
 
 bool MemoryPool::CommitBeta() {
-  if (beta_left_ == 0 || !placement_->Grow(beta_left_)) {
+  if (committed_ == options_.limit) {
     return false;
   }
-  beta_left_ = 0;
+  committed_ = options_.limit;
   ++figures_.shortages;
   return true;
 }

@@ -98,6 +98,8 @@ class MemoryPool {
   }
   // Null if there is no room now. Under mutex_.
   void* Place(const Placement::Request& request);
+  // Has the placement keep to what small tensors leave of the limit. Under mutex_.
+  void MakeRoomForSmall();
   void* TakeSmall(size_t bytes);
   void* TakeOutside(size_t bytes);
   // Whether there was some left. Under mutex_.
@@ -117,7 +119,7 @@ class MemoryPool {
   std::condition_variable freed_;
   // Guarded by mutex_.
   std::unique_ptr<Placement> placement_;
-  size_t beta_left_ = 0;
+  size_t committed_ = 0;  // of the limit
   int64_t frees_ = 0;
   std::vector<bool> is_resident_;  // by piece of kPiece bytes
   size_t resident_pieces_ = 0;

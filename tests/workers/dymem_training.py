@@ -1,0 +1,168 @@
+"""Trains small networks in a process with or without Dymem, and prints their weights' digests.
+
+    python dymem_training.py '{"pool": "40MiB", …}' CASE…     null: plain TensorFlow
+
+Each case prints a line of JSON. A process can have one Dymem, so that each kind has a process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import trepak
+
+layers = keras.layers
+STEPS = 50
+SIDE, BATCH = 24, 16
+
+
+def convolved(x: Any, filters: int, size: int = 3) -> Any:
+    """Convolution, BatchNorm, ReLU."""
+    x = layers.Conv2D(filters, size, padding="same", use_bias=False)(x)
+    return layers.ReLU()(layers.BatchNormalization()(x))
+
+
+def resnet(x: Any, blocks: int = 2) -> Any:
+    """Residual blocks."""
+    x = convolved(x, 8)
+    for _ in range(blocks):
+        x = layers.ReLU()(layers.Add()([x, convolved(convolved(x, 8), 8)]))
+    return layers.MaxPooling2D()(x)
+
+
+def inception(x: Any) -> Any:
+    """Four branches that are joined, with a Dropout."""
+    x = convolved(x, 8)
+    for _ in range(2):
+        branches = [
+            convolved(x, 4, 1),
+            convolved(convolved(x, 4, 1), 6),
+            convolved(convolved(convolved(x, 4, 1), 6), 6),
+            convolved(layers.AveragePooling2D(3, 1, "same")(x), 4, 1),
+        ]
+        x = layers.Dropout(0.2, seed=3)(layers.Concatenate()(branches))
+    return x
+
+
+def deep(x: Any) -> Any:
+    """So many layers that most of memory is what the backward pass reads."""
+    return resnet(x, 8)
+
+
+def densenet(x: Any) -> Any:
+    """Each layer reads what all before it made."""
+    x = convolved(x, 6)
+    for _ in range(4):
+        x = layers.Concatenate()([x, convolved(x, 4)])
+    return x
+
+
+def network(body: Any, seed: int = 1) -> Any:
+    """A compiled classifier."""
+    keras.utils.set_random_seed(seed)
+    image = keras.Input((SIDE, SIDE, 3))
+    x = layers.GlobalAveragePooling2D()(body(image))
+    model = keras.Model(image, layers.Dense(5, "softmax")(x))
+    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+    loss = "sparse_categorical_crossentropy"
+    model.compile(optimizer, loss, metrics=["accuracy"], jit_compile=False)
+    return model
+
+
+def data(rows: int) -> tuple[Any, Any]:
+    """Images and labels."""
+    rng = np.random.default_rng(0)
+    return rng.random((rows, SIDE, SIDE, 3), "float32"), rng.integers(0, 5, rows)
+
+
+def digest(model: Any) -> str:
+    """Of all weights, bit for bit."""
+    return hashlib.sha256(b"".join(w.tobytes() for w in model.get_weights())).hexdigest()[:16]
+
+
+def fitted(body: Any) -> dict[str, Any]:
+    """Trains by `fit`; the last batch of each epoch is a smaller one."""
+    model = network(body)
+    x, y = data(BATCH * 12 + 5)
+    model.fit(x, y, BATCH, epochs=STEPS // 13 + 1, verbose=0)
+    return {"weights": digest(model), "steps": int(model.optimizer.iterations.numpy())}
+
+
+def custom_loop() -> dict[str, Any]:
+    """Two inputs, two outputs, and a loop of one's own."""
+    keras.utils.set_random_seed(2)
+    a, b = keras.Input((SIDE, SIDE, 3)), keras.Input((SIDE, SIDE, 3))
+    x = layers.Add()([convolved(a, 6), convolved(b, 6)])
+    outputs = [layers.Dense(n)(layers.GlobalAveragePooling2D()(convolved(x, 6))) for n in (2, 3)]
+    model = keras.Model([a, b], outputs)
+    optimizer = keras.optimizers.Adam(0.01)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(one: Any, other: Any) -> Any:
+        with tf.GradientTape() as tape:
+            made = model([one, other], training=True)
+            loss = sum(tf.reduce_mean(tf.square(part - 1.0)) for part in made)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    x, _ = data(BATCH * 2)
+    for _ in range(STEPS):
+        loss = step(tf.constant(x[:BATCH]), tf.constant(x[BATCH:]))
+    return {"weights": digest(model), "loss": float(loss)}
+
+
+def another_model() -> dict[str, Any]:
+    """Fit after fit with another model, then with the first one again; one evaluates between."""
+    x, y = data(BATCH * 3)
+    models = [network(resnet), network(densenet, seed=4)]
+    for model in (*models, models[0]):
+        model.fit(x, y, BATCH, epochs=2, verbose=0)
+        model.evaluate(x, y, BATCH, verbose=0)
+    return {"weights": [digest(model) for model in models]}
+
+
+def too_large() -> dict[str, Any]:
+    """A batch that finds no room is an error; the model trains on with a smaller one."""
+    model = network(resnet)
+    x, y = data(BATCH * 64)
+    said = ""
+    try:
+        model.fit(x, y, len(x), verbose=0)
+    except tf.errors.ResourceExhaustedError as error:
+        said = str(error)
+    model.fit(x[:BATCH], y[:BATCH], BATCH, verbose=0)
+    return {"said": said, "finite": bool(np.isfinite(model.get_weights()[0]).all())}
+
+
+BODIES = (resnet, inception, densenet, deep)
+CASES = {
+    **{body.__name__: (lambda body=body: fitted(body)) for body in BODIES},
+    "custom_loop": custom_loop,
+    "another_model": another_model,
+    "too_large": too_large,
+}
+
+
+def main() -> None:
+    """Runs the cases of the command line."""
+    options = json.loads(sys.argv[1])
+    dymem = None if options is None else trepak.Dymem(**options)
+    tf.config.experimental.enable_op_determinism()
+    for name in sys.argv[2:]:
+        told = {"case": name, **CASES[name]()}
+        if dymem is not None:
+            told["statistics"] = dymem.statistics()
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()
