@@ -16,14 +16,15 @@ using Clock = std::chrono::steady_clock;
 
 // Of what is given back to the system.
 constexpr size_t kPiece = size_t{1} << 18;
-// By so much room for small tensors is made at once.
-constexpr size_t kSmallStep = size_t{1} << 14;
 // Without a release for so long, none will come.
 constexpr auto kPatience = std::chrono::seconds(60);
 // For what other threads free when their kernels end.
 constexpr auto kGrace = std::chrono::seconds(1);
 
 size_t PiecesOf(size_t bytes) { return (bytes + kPiece - 1) / kPiece; }
+
+// Whole pieces: what is behind the last one is not given back.
+size_t AddressesOf(const Placement& placement) { return PiecesOf(placement.offsets()) * kPiece; }
 
 }  // namespace
 
@@ -33,7 +34,7 @@ Status MemoryPool::Make(const PoolOptions& options, std::unique_ptr<MemoryPool>*
                                 " bytes has no room beside beta, " + std::to_string(options.beta));
   }
   std::unique_ptr<MemoryPool> pool(new MemoryPool(options));
-  const size_t addresses = pool->placement_->offsets();
+  const size_t addresses = AddressesOf(*pool->placement_);
   void* const base = mmap(nullptr, addresses, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
@@ -49,14 +50,14 @@ Status MemoryPool::Make(const PoolOptions& options, std::unique_ptr<MemoryPool>*
 MemoryPool::MemoryPool(const PoolOptions& options)
     : options_(options),
       placement_(Placement::Make(options.kind, options.limit - options.beta, options.limit)),
-      committed_(options.limit - options.beta),
+      beta_left_(options.beta),
       is_resident_(PiecesOf(placement_->offsets())) {
   figures_.limit = options.limit;
 }
 
 MemoryPool::~MemoryPool() {
   if (base_ != nullptr) {
-    (void)munmap(base_, placement_->offsets());
+    (void)munmap(base_, AddressesOf(*placement_));
   }
 }
 
@@ -83,33 +84,28 @@ void* MemoryPool::Allocate(const Placement::Request& request, Patience patience)
     }
     if (!Wait(releases, frees)) {
       std::lock_guard<std::mutex> lock(mutex_);
-      ++figures_.failures;
-      return nullptr;
+      void* const memory = Place(request);  // what is small may have been freed
+      figures_.failures += memory == nullptr ? 1 : 0;
+      return memory;
     }
   }
 }
 
 void* MemoryPool::Place(const Placement::Request& request) {
-  MakeRoomForSmall();
+  // What is small takes from the same limit. Holes cost nothing, so they are of use at any time.
+  const size_t limit = placement_->limit();
+  const size_t left = limit - std::min(limit, figures_.small);
+  (void)placement_->Lower(std::max(left, placement_->figures().extent));
   const auto offset = placement_->Allocate(request);
+  (void)placement_->Grow(limit - placement_->limit());
   if (!offset) {
     return nullptr;
   }
   ++figures_.allocations;
+  last_bytes_ = request.bytes;
+  CountPeaks();
   Touch(*offset, request.bytes);
   return base_ + *offset;
-}
-
-void MemoryPool::MakeRoomForSmall() {
-  const size_t small = (figures_.small + kSmallStep - 1) / kSmallStep * kSmallStep;
-  // Where regions reach further already, they may not grow, but their holes are of use.
-  const size_t limit =
-      std::max(committed_ - std::min(committed_, small), placement_->figures().extent);
-  if (limit < placement_->limit()) {
-    (void)placement_->Lower(limit);
-  } else if (limit > placement_->limit()) {
-    (void)placement_->Grow(limit - placement_->limit());
-  }
 }
 
 void* MemoryPool::TakeSmall(size_t bytes) {
@@ -119,6 +115,7 @@ void* MemoryPool::TakeSmall(size_t bytes) {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   figures_.small += malloc_usable_size(memory);
+  CountPeaks();
   return memory;
 }
 
@@ -135,10 +132,10 @@ void* MemoryPool::TakeOutside(size_t bytes) {
 }
 
 bool MemoryPool::CommitBeta() {
-  if (committed_ == options_.limit) {
+  if (beta_left_ == 0 || !placement_->Grow(beta_left_)) {
     return false;
   }
-  committed_ = options_.limit;
+  beta_left_ = 0;
   ++figures_.shortages;
   return true;
 }
@@ -211,15 +208,21 @@ PoolFigures MemoryPool::figures() const {
   PoolFigures figures = figures_;
   const Placement::Figures& placed = placement_->figures();
   figures.live = placed.live + figures.small;
-  figures.peak_live = placed.live_peak + figures.small;
   figures.occupied = placed.occupied + figures.small;
-  figures.peak_occupied = placed.occupied_peak + figures.small;
+  figures.fragmentation = last_bytes_ == 0 ? 0 : placement_->FragmentationFor(last_bytes_);
   return figures;
+}
+
+void MemoryPool::CountPeaks() {
+  const Placement::Figures& placed = placement_->figures();
+  figures_.peak_live = std::max(figures_.peak_live, placed.live + figures_.small);
+  figures_.peak_occupied = std::max(figures_.peak_occupied, placed.occupied + figures_.small);
 }
 
 void MemoryPool::ResetPeaks() {
   std::lock_guard<std::mutex> lock(mutex_);
-  placement_->ResetPeaks();
+  figures_.peak_live = figures_.peak_occupied = 0;
+  CountPeaks();
   figures_.peak_outside = figures_.outside;
 }
 

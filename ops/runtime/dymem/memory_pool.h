@@ -44,7 +44,7 @@ struct PoolFigures {
   int64_t waits = 0;      // times that somebody waited for a release
   int64_t failures = 0;   // tensors that found no room
   double waited_seconds = 0;
-  double fragmentation = 0;  // equation 4.1, of the last request that was placed
+  double fragmentation = 0;  // equation 4.1, now, for one like the last that was placed
 };
 
 // Whom the pool asks for memory at a shortage.
@@ -68,7 +68,7 @@ class PoolRelief {
 class MemoryPool {
  public:
   // Smaller ones are left to the C library, and counted: a scalar that lives long would keep a
-  // region from shrinking.
+  // region from shrinking. They are never refused; tensors that are placed get what they leave.
   static constexpr size_t kSmall = 4096;
   static constexpr size_t kAlignment = 64;
 
@@ -98,8 +98,7 @@ class MemoryPool {
   }
   // Null if there is no room now. Under mutex_.
   void* Place(const Placement::Request& request);
-  // Has the placement keep to what small tensors leave of the limit. Under mutex_.
-  void MakeRoomForSmall();
+  void CountPeaks();  // under mutex_
   void* TakeSmall(size_t bytes);
   void* TakeOutside(size_t bytes);
   // Whether there was some left. Under mutex_.
@@ -119,7 +118,8 @@ class MemoryPool {
   std::condition_variable freed_;
   // Guarded by mutex_.
   std::unique_ptr<Placement> placement_;
-  size_t committed_ = 0;  // of the limit
+  size_t beta_left_ = 0;
+  size_t last_bytes_ = 0;  // of the last request that was placed
   int64_t frees_ = 0;
   std::vector<bool> is_resident_;  // by piece of kPiece bytes
   size_t resident_pieces_ = 0;

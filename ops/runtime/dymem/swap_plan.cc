@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <optional>
 
 namespace trepak {
@@ -49,21 +50,21 @@ std::optional<Swap> SwapOf(const StepGraph& graph, SwapPolicy policy, int number
 
 // Sets fetch_at. What the running layer reads counts while its last reader has not ended.
 void ChooseFetches(const std::vector<int>& position, SwapPlan* plan) {
-  std::vector<int> last_reads;  // of the convolutions' inputs, by needed_at
+  std::vector<int> last_reads;  // of the convolutions' inputs so far, the latest first
   for (Swap& swap : plan->swaps) {
-    const auto convolutions = static_cast<int>(last_reads.size());
     // It may begin when at most one convolution's input is left in memory before it, or two for
-    // what is no convolution's: the search goes on behind the second one, up to the third.
-    const int ahead = swap.of_convolution ? kResidentConvolutions : kResidentConvolutions + 1;
-    swap.fetch_at =
-        convolutions < ahead ? plan->first_backward : last_reads[convolutions - ahead] + 1;
+    // what is no convolution's: the search goes on behind the second one, up to the third. A fork's
+    // input may be left long after others that came later.
+    const size_t left = swap.of_convolution ? kResidentConvolutions - 1 : kResidentConvolutions;
+    swap.fetch_at = last_reads.size() <= left ? plan->first_backward : last_reads[left] + 1;
     swap.fetch_at = std::min(swap.fetch_at, swap.needed_at);
     if (swap.of_convolution) {
       int last = 0;
       for (const int node : swap.readers) {
         last = std::max(last, position[node]);
       }
-      last_reads.push_back(last);
+      last_reads.insert(
+          std::upper_bound(last_reads.begin(), last_reads.end(), last, std::greater<>()), last);
     }
   }
   // The queue keeps its order: nobody overtakes what is needed before.
