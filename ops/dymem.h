@@ -30,7 +30,7 @@ struct DymemPlan {
   std::string graph;
   int64_t layers = 0;  // nodes that touch feature maps
   int64_t swapped = 0;
-  std::string left_alone;  // why, if it was
+  std::string left_alone;  // what; empty if nothing was
 };
 
 // Thread safety: every method may be called from any thread.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/dymem_layers.h"
+#include "ops/runtime/dymem/execution_order.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
 
@@ -31,17 +32,13 @@ class Reader {
     const int count = graph_.node_size();
     for (int node = 0; node < count; ++node) {
       numbers_[graph_.node(node).name()] = node;
-      const std::string& op = graph_.node(node).op();
-      if (IsLoweredControlFlow(op)) {
-        read_.left_alone = "it has control flow (" + op + ")";
-        return absl::OkStatus();
-      }
     }
     read_.step.nodes.resize(count);
     for (int node = 0; node < count; ++node) {
       AddNode(node);
     }
     MarkSamples();
+    LeaveControlFlowAlone();
     MarkFeatureMaps();
     MarkBackward();
     return absl::OkStatus();
@@ -57,7 +54,7 @@ class Reader {
     for (const std::string& input : node.input()) {
       int port = 0;
       const auto from = numbers_.find(SplitInput(input, &port));
-      if (from == numbers_.end()) {
+      if (from == numbers_.end() || BeginsAgain(graph_.node(from->second).op())) {
         continue;
       }
       read_.step.nodes[from->second].successors.push_back(number);
@@ -136,6 +133,40 @@ class Reader {
           marked.push_back(next);
         }
       }
+    }
+  }
+
+  // What is in a loop has a frame of its own, and what is in a branch may not run at all: an edge
+  // from or to such a node would be wrong, so that no tensor of it is known.
+  void LeaveControlFlowAlone() {
+    std::vector<FlowDepth> depths(graph_.node_size());
+    int left = 0;
+    for (const int number : ExecutionOrder(read_.step)) {
+      StepNode& node = read_.step.nodes[number];
+      const FlowDepth depth = depths[number];
+      const FlowDepth behind = DepthBehind(graph_.node(number).op(), depth);
+      for (const int next : node.successors) {
+        depths[next].frames = std::max(depths[next].frames, behind.frames);
+        depths[next].branches = std::max(depths[next].branches, behind.branches);
+      }
+      // The node that joins branches runs whatever became of them.
+      if (depth.frames > 0 || behind.branches > 0) {
+        ++left;
+        Forget(number);
+      }
+    }
+    if (left > 0) {
+      read_.left_alone = std::to_string(left) + " nodes in loops and branches";
+    }
+  }
+
+  void Forget(int number) {
+    StepNode& node = read_.step.nodes[number];
+    node.inputs.clear();
+    node.outputs.clear();
+    for (auto& tensor : read_.step.tensors) {
+      tensor.consumers.erase(std::remove(tensor.consumers.begin(), tensor.consumers.end(), number),
+                             tensor.consumers.end());
     }
   }
 

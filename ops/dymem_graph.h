@@ -25,7 +25,7 @@ struct DymemGraph {
 
   StepGraph step;
   std::vector<Output> outputs;  // by tensor of the step
-  // Why this graph can't be read; empty if it can.
+  // What of the graph is not in the step; empty if all is.
   std::string left_alone;
 };
 

@@ -97,10 +97,23 @@ bool IsBlind(const std::string& op) {
   return ops->count(op) > 0;
 }
 
-bool IsLoweredControlFlow(const std::string& op) {
-  static const auto* const ops = new std::unordered_set<std::string>{
-      "Switch", "RefSwitch", "_SwitchN", "Enter", "RefEnter", "NextIteration", "RefNextIteration"};
-  return ops->count(op) > 0;
+FlowDepth DepthBehind(const std::string& op, FlowDepth depth) {
+  if (op == "Enter" || op == "RefEnter") {
+    ++depth.frames;
+  } else if (op == "Exit" || op == "RefExit") {
+    --depth.frames;
+  } else if (depth.frames == 0) {  // a loop has switches of its own
+    if (op == "Switch" || op == "RefSwitch" || op == "_SwitchN") {
+      ++depth.branches;
+    } else if ((op == "Merge" || op == "RefMerge") && depth.branches > 0) {
+      --depth.branches;
+    }
+  }
+  return depth;
+}
+
+bool BeginsAgain(const std::string& op) {
+  return op == "NextIteration" || op == "RefNextIteration";
 }
 
 bool BringsSamples(const tensorflow::NodeDef& node) {

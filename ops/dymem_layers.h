@@ -16,8 +16,15 @@ bool ReadsShapeOnly(const std::string& op);
 // Its kernel for the processor, of oneDNN, uses its output's memory without a look whether there is
 // any (TensorFlow 2.21: a convolution without memory ends the process).
 bool IsBlind(const std::string& op);
-// Begins or ends a part that runs in a frame of its own, or not at all.
-bool IsLoweredControlFlow(const std::string& op);
+// Of a node in a graph whose loops and branches are lowered: how many it is in.
+struct FlowDepth {
+  int frames = 0;
+  int branches = 0;
+};
+// Of the nodes behind one.
+FlowDepth DepthBehind(const std::string& op, FlowDepth depth);
+// Goes back to a loop's begin.
+bool BeginsAgain(const std::string& op);
 bool BringsSamples(const tensorflow::NodeDef& node);
 bool IsInGradientScope(const std::string& node);
 

@@ -150,7 +150,7 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     TF_RETURN_IF_ERROR(ReadDymemGraph(item, &read));
     const SwapPlan plan = PlanSwaps(read.step, ExecutionOrder(read.step), dymem->options().policy);
     const int backward = static_cast<int>(plan.chain.size()) - plan.first_backward;
-    if (read.left_alone.empty() && (plan.first_backward == 0 || backward == 0)) {
+    if (plan.first_backward == 0 || backward == 0) {
       return absl::OkStatus();  // it trains nothing
     }
     DymemPlan told;
@@ -158,9 +158,7 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     told.layers = static_cast<int64_t>(plan.chain.size());
     told.swapped = static_cast<int64_t>(plan.swaps.size());
     told.left_alone = read.left_alone;
-    if (read.left_alone.empty()) {
-      Rewrite(read, plan, optimized).Apply();
-    }
+    Rewrite(read, plan, optimized).Apply();
     dymem->AddPlan(std::move(told), GroupsOf(read.step, plan), BlindNodes(item.graph));
     return absl::OkStatus();
   }

@@ -120,6 +120,29 @@ def custom_loop() -> dict[str, Any]:
     return {"weights": digest(model), "loss": float(loss)}
 
 
+def control_flow() -> dict[str, Any]:
+    """A loop around the loss, and a branch around what is applied."""
+    model = network(resnet)
+    optimizer = model.optimizer
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(images: Any) -> Any:
+        with tf.GradientTape() as tape:
+            made = model(images, training=True)
+            scaled = tf.while_loop(lambda k, _: k < 3, lambda k, x: (k + 1, x * 1.1), [0, made])[1]
+            loss = tf.reduce_mean(tf.square(scaled - 0.3))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        if loss > 0.01:
+            optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    x, _ = data(BATCH)
+    for _ in range(20):
+        loss = step(tf.constant(x))
+    return {"weights": digest(model), "loss": float(loss)}
+
+
 def another_model() -> dict[str, Any]:
     """Fit after fit with another model, then with the first one again; one evaluates between."""
     x, y = data(BATCH * 3)
@@ -147,6 +170,7 @@ BODIES = (resnet, inception, densenet, deep)
 CASES = {
     **{body.__name__: (lambda body=body: fitted(body)) for body in BODIES},
     "custom_loop": custom_loop,
+    "control_flow": control_flow,
     "another_model": another_model,
     "too_large": too_large,
 }

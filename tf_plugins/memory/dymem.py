@@ -94,8 +94,8 @@ class Dymem:
         Returns:
             "pool": live and occupied memory, now and at most; shortages (times that beta was
             needed), waits, failures. "swaps": tensors and bytes that left and came back. "beyond":
-            what they take there. "graphs": for each training step's graph its layers and swapped
-            tensors, or why it was left alone. "first_failure": why a tensor could not leave.
+            what they take there. "graphs": for each training step's graph its layers, its swapped
+            tensors, and what of it was left alone. "first_failure": why a tensor could not leave.
         """
         told: dict[str, Any] = call("dymem_statistics")
         return told
