@@ -84,6 +84,10 @@ class Dymem : public PoolRelief {
   Status doom_;
 };
 
+// Makes the graph pass known to TensorFlow; once, since a second time ends the process. Not when
+// the library is loaded: a second copy of it is an error, and no end.
+void RegisterDymemPass();
+
 }  // namespace trepak
 
 #endif  // TREPAK_OPS_DYMEM_H_

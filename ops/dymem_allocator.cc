@@ -142,6 +142,7 @@ std::string Install(const Json& given) {
   if (!status.ok()) {
     return std::string(status.message());
   }
+  RegisterDymemPass();
   constexpr int kAboveAllOthers = 1000;
   registry->Register(
       __FILE__, __LINE__, "trepak_dymem", kAboveAllOthers,

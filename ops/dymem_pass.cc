@@ -202,7 +202,11 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
   }
 };
 
-REGISTER_GRAPH_OPTIMIZER_AS(DymemPass, "trepak_dymem");
-
 }  // namespace
+
+void RegisterDymemPass() {
+  tf::grappler::CustomGraphOptimizerRegistry::RegisterOptimizerOrDie([] { return new DymemPass; },
+                                                                     "trepak_dymem");
+}
+
 }  // namespace trepak
