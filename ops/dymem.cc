@@ -49,6 +49,9 @@ TensorGroup Dymem::GroupOf(const std::string& node) const {
 }
 
 void Dymem::Doom(int64_t step, const std::string& node, size_t bytes) {
+  if (step == kNoStep) {
+    return;  // it would doom all others that belong to none
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   if (doomed_step_ == step && !doom_.ok()) {
     return;  // the first one is what matters

@@ -58,6 +58,9 @@ class Dymem : public PoolRelief {
   // Reclaimed, if the pass has not seen such a node.
   TensorGroup GroupOf(const std::string& node) const;
 
+  // What TensorFlow says where there is no step: of eager tensors, and of datasets'.
+  static constexpr int64_t kNoStep = 0;
+
   // A step whose tensor found no room must fail. Some kernels don't look whether they got memory:
   // they get it from outside, and the step fails at the next one that looks. `node`: empty if that
   // is not known.
@@ -80,7 +83,7 @@ class Dymem : public PoolRelief {
   std::vector<DymemPlan> plans_;
   std::unordered_map<std::string, TensorGroup> groups_;
   std::unordered_set<std::string> blind_;  // nodes
-  int64_t doomed_step_ = 0;                // the last one
+  int64_t doomed_step_ = kNoStep;          // the last one
   Status doom_;
 };
 

@@ -65,8 +65,8 @@ void SwappedTensor::Bring(Patience patience) {
 }
 
 Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
-  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(node_, 0, "output", type_,
-                                                              [] { return std::string(); });
+  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(node_, Dymem::kNoStep, "output",
+                                                              type_, [] { return std::string(); });
   tensorflow::AllocationAttributes attributes;
   attributes.retry_on_failure = patience == Patience::kWait;
   back_ = tensorflow::Tensor(tensorflow::cpu_allocator(), type_, shape_, attributes);

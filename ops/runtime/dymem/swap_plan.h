@@ -11,7 +11,7 @@ namespace trepak {
 
 enum class SwapPolicy {
   kNone,          // nothing leaves
-  kVdnn,          // inputs of all layers; ranks of copies and layers wait for each other
+  kVdnn,          // inputs of all layers; copies and layers wait for each other
   kSuperNeurons,  // inputs of convolutions
   kDymem,
 };
