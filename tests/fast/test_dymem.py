@@ -68,16 +68,14 @@ def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path
 
 
 def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
-    most = {"pool": "1GiB", "beyond": "1GiB"}
-    needs = {
-        policy: trained({**most, "policy": policy}, "deep")["deep"]["statistics"]["pool"]
-        for policy in ("none", "dymem")
-    }
-    pool = int(needs["dymem"]["peak_occupied_bytes"] * 1.05)
-    assert pool < 0.7 * needs["none"]["peak_live_bytes"]
-    told = trained({**most, "pool": pool, "checksums": True}, "deep")["deep"]
-    assert told["weights"] == trained(None, "deep")["deep"]["weights"]
+    """The pool is a part of what lives at once without swaps; how fast copies are decides nothing."""
+    beyond = {"beyond": "1GiB"}
+    none = trained({**beyond, "pool": "1GiB", "policy": "none"}, "deep")["deep"]
+    pool = int(none["statistics"]["pool"]["peak_live_bytes"] * 0.6)
+    told = trained({**beyond, "pool": pool, "checksums": True}, "deep")["deep"]
+    assert told["weights"] == none["weights"] == trained(None, "deep")["deep"]["weights"]
     assert told["statistics"]["pool"]["peak_occupied_bytes"] <= pool
+    assert told["statistics"]["pool"]["failures"] == 0
 
 
 @pytest.mark.parametrize("policy", ["dymem", "none"])
