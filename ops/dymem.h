@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ops/dymem_trace.h"
 #include "ops/runtime/dymem/memory_pool.h"
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_engine.h"
@@ -23,6 +24,7 @@ struct DymemOptions {
   PoolOptions pool;
   SwapPolicy policy = SwapPolicy::kDymem;
   bool checksums = false;
+  bool traces = false;  // steps are for replays: nothing leaves, but all that could is told
 };
 
 // What the pass did to one graph.
@@ -45,6 +47,8 @@ class Dymem : public PoolRelief {
   const DymemOptions& options() const { return options_; }
   MemoryPool& pool() { return *pool_; }
   SwapEngine& engine() { return *engine_; }
+  // Null unless it is asked for.
+  DymemTrace* trace() { return trace_.get(); }
 
   int64_t releases() const override { return engine_->releases(); }
   bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override {
@@ -77,6 +81,7 @@ class Dymem : public PoolRelief {
   const DymemOptions options_;
   const std::unique_ptr<MemoryPool> pool_;
   const std::unique_ptr<SwapEngine> engine_;
+  const std::unique_ptr<DymemTrace> trace_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

@@ -8,6 +8,8 @@
 
 #include "ops/calls.h"
 #include "ops/dymem.h"
+#include "ops/dymem_names.h"
+#include "ops/dymem_trace.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/allocator_registry.h"
 #include "tensorflow/core/profiler/lib/scoped_memory_debug_annotation.h"
@@ -48,16 +50,32 @@ class DymemAllocator : public tsl::Allocator {
       request.mobility = group.mobility;
       request.references = group.references;
     }
-    if (asked.pending_region_type == "temp") {
-      return dymem_.pool().Allocate(request, Patience::kScratch);
+    const bool is_scratch = asked.pending_region_type == "temp";
+    void* const memory = is_scratch ? dymem_.pool().Allocate(request, Patience::kScratch)
+                                    : TakeOutput(request, node, asked.pending_step_id, attributes);
+    if (dymem_.trace() != nullptr && memory != nullptr) {
+      dymem_.trace()->recorder().Allocated(memory, node, bytes, is_scratch);
     }
+    return memory;
+  }
+
+  void DeallocateRaw(void* memory) override {
+    if (dymem_.trace() != nullptr) {
+      dymem_.trace()->recorder().Freed(memory);
+    }
+    dymem_.pool().Free(memory);
+  }
+
+ private:
+  void* TakeOutput(const Placement::Request& request, const std::string& node, int64_t step,
+                   const tsl::AllocationAttributes& attributes) {
     const bool waits = attributes.retry_on_failure;
     void* memory = nullptr;
-    if (bytes < MemoryPool::kSmall || dymem_.DoomOf(asked.pending_step_id).ok()) {
+    if (request.bytes < MemoryPool::kSmall || dymem_.DoomOf(step).ok()) {
       memory = dymem_.pool().Allocate(request, waits ? Patience::kWait : Patience::kTry);
     }
     if (memory == nullptr && waits) {
-      dymem_.Doom(asked.pending_step_id, node, bytes);
+      dymem_.Doom(step, node, request.bytes);
       if (dymem_.IsBlind(node)) {
         return dymem_.pool().Allocate(request, Patience::kScratch);
       }
@@ -65,9 +83,6 @@ class DymemAllocator : public tsl::Allocator {
     return memory;
   }
 
-  void DeallocateRaw(void* memory) override { dymem_.pool().Free(memory); }
-
- private:
   Dymem& dymem_;
 };
 
@@ -97,22 +112,6 @@ class DymemAllocatorFactory : public tsl::AllocatorFactory {
   Dymem* const dymem_;
 };
 
-SwapPolicy PolicyOf(const std::string& name) {
-  static const auto* const policies =
-      new std::map<std::string, SwapPolicy>{{"none", SwapPolicy::kNone},
-                                            {"superneurons", SwapPolicy::kSuperNeurons},
-                                            {"dymem", SwapPolicy::kDymem}};
-  return policies->at(name);
-}
-
-PoolKind KindOf(const std::string& name) {
-  static const auto* const kinds =
-      new std::map<std::string, PoolKind>{{"best_fit", PoolKind::kBestFit},
-                                          {"first_fit", PoolKind::kFirstFit},
-                                          {"gtbm", PoolKind::kGtbm}};
-  return kinds->at(name);
-}
-
 // What is wrong; empty if nothing is.
 std::string Install(const Json& given) {
   static auto* const installing = new std::mutex;
@@ -125,11 +124,12 @@ std::string Install(const Json& given) {
     return "late";
   }
   DymemOptions options;
-  options.pool.kind = KindOf(given.at("placement"));
+  options.pool.kind = PoolKindOf(given.at("placement"));
   options.pool.limit = given.at("pool");
   options.pool.beta = given.at("beta");
-  options.policy = PolicyOf(given.at("policy"));
+  options.policy = SwapPolicyOf(given.at("policy"));
   options.checksums = given.at("checksums");
+  options.traces = given.at("traces");
   std::unique_ptr<SwapTier> tier;
   const std::string folder = given.at("folder");
   Status status = folder.empty() ? MakeMemoryTier(given.at("beyond"), &tier)

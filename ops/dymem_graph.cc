@@ -77,7 +77,8 @@ class Reader {
     }
     StepTensor tensor;
     tensor.producer = node;
-    DymemGraph::Output output{port, tf::DT_INVALID, {}};
+    tensor.port = port;
+    DymemGraph::Output output{tf::DT_INVALID, {}};
     const auto& known = properties_.GetOutputProperties(graph_.node(node).name());
     if (port < static_cast<int>(known.size())) {
       output.type = known[port].dtype();

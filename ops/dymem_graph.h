@@ -18,7 +18,6 @@ namespace trepak {
 // Nodes have the numbers that they have in the graph.
 struct DymemGraph {
   struct Output {
-    int port = 0;
     tensorflow::DataType type;
     tensorflow::TensorShapeProto shape;
   };

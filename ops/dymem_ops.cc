@@ -23,10 +23,10 @@ REGISTER_OP("TrepakOffload")
     .Input("value: T")
     .Output("swapped: variant")
     .Attr("T: type")
-    .Attr("fetched_by: string")
+    .Attr("called: string")
     .SetIsStateful()
     .SetShapeFn(tf::shape_inference::ScalarShape)
-    .Doc("Copies a tensor out of the pool, beside the computation. fetched_by: a node's name.");
+    .Doc("Copies a tensor out of the pool, beside the computation. called: its name.");
 
 REGISTER_OP("TrepakPrefetch")
     .Input("swapped: variant")
@@ -51,17 +51,20 @@ REGISTER_OP("TrepakSynchronize")
 class OffloadOp : public tf::OpKernel {
  public:
   explicit OffloadOp(tf::OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("fetched_by", &fetched_by_));
+    OP_REQUIRES_OK(context, context->GetAttr("called", &called_));
   }
 
   void Compute(tf::OpKernelContext* context) override {
     Dymem* const dymem = Dymem::Global();
     OP_REQUIRES(context, dymem != nullptr, absl::FailedPreconditionError("trepak: no Dymem here"));
-    OutputShared(context, 0, SwappedTensor::Offload(dymem, fetched_by_, context->input(0)));
+    if (DymemTrace* const trace = dymem->trace()) {
+      trace->recorder().Swapped(context->input(0).tensor_data().data(), called_);
+    }
+    OutputShared(context, 0, SwappedTensor::Offload(dymem, called_, context->input(0)));
   }
 
  private:
-  std::string fetched_by_;
+  std::string called_;
 };
 
 class PrefetchOp : public tf::OpKernel {

@@ -9,6 +9,7 @@
 #include "ops/dymem.h"
 #include "ops/dymem_graph.h"
 #include "ops/dymem_layers.h"
+#include "ops/dymem_work.h"
 #include "ops/runtime/dymem/execution_order.h"
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_plan.h"
@@ -64,15 +65,11 @@ class Rewrite {
 
   std::string TensorName(int tensor) const {
     const std::string& node = read_.step.nodes[read_.step.tensors[tensor].producer].name;
-    const int port = read_.outputs[tensor].port;
+    const int port = read_.step.tensors[tensor].port;
     return port == 0 ? node : node + ":" + std::to_string(port);
   }
 
-  // A node's name has no colon.
-  std::string Prefix(const Swap& swap) const {
-    return read_.step.nodes[read_.step.tensors[swap.tensor].producer].name + "/trepak_" +
-           std::to_string(read_.outputs[swap.tensor].port);
-  }
+  std::string Prefix(const Swap& swap) const { return read_.step.NameOf(swap.tensor); }
 
   // Between the passes: what is to leave has left before the backward pass begins.
   std::string AddSynchronize() {
@@ -94,7 +91,7 @@ class Rewrite {
     tf::NodeDef* const offload = Add(prefix + "_offload", "TrepakOffload");
     offload->add_input(TensorName(swap.tensor));
     tf::AddNodeAttr("T", output.type, offload);
-    tf::AddNodeAttr("fetched_by", fetch_name, offload);
+    tf::AddNodeAttr("called", prefix, offload);
 
     tf::NodeDef* const prefetch = Add(prefix + "_prefetch", "TrepakPrefetch");
     prefetch->add_input(offload->name());
@@ -159,6 +156,11 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     told.swapped = static_cast<int64_t>(plan.swaps.size());
     told.left_alone = read.left_alone;
     Rewrite(read, plan, optimized).Apply();
+    if (DymemTrace* const trace = dymem->trace()) {
+      std::vector<NodeWork> work;
+      TF_RETURN_IF_ERROR(WorkOf(item, &work));
+      trace->SetGraph({read.step, std::move(work)});
+    }
     dymem->AddPlan(std::move(told), GroupsOf(read.step, plan), BlindNodes(item.graph));
     return absl::OkStatus();
   }
@@ -195,8 +197,7 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     }
     for (const Swap& swap : plan.swaps) {
       // It comes back for the layer that runs next.
-      groups[step.nodes[step.tensors[swap.tensor].producer].name + "/trepak_0_fetch"] = {
-          Mobility::kMovable, 1};
+      groups[step.NameOf(swap.tensor)] = {Mobility::kMovable, 1};
     }
     return groups;
   }

@@ -8,11 +8,11 @@
 
 namespace trepak {
 
-std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::string& node,
+std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::string& name,
                                                       tensorflow::Tensor tensor) {
-  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, node, tensor));
+  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, tensor));
   SwapSource source;
-  source.name = node;
+  source.name = name;
   source.data = tensor.tensor_data().data();
   source.bytes = tensor.tensor_data().size();
   source.release = [hold = made->hold_] { hold->tensor = tensorflow::Tensor(); };
@@ -65,14 +65,14 @@ void SwappedTensor::Bring(Patience patience) {
 }
 
 Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
-  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(node_, Dymem::kNoStep, "output",
+  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(name_, Dymem::kNoStep, "output",
                                                               type_, [] { return std::string(); });
   tensorflow::AllocationAttributes attributes;
   attributes.retry_on_failure = patience == Patience::kWait;
   back_ = tensorflow::Tensor(tensorflow::cpu_allocator(), type_, shape_, attributes);
   if (!back_.IsInitialized()) {
     return ResourceExhaustedError("no room for the " + std::to_string(bytes) + " bytes of '" +
-                                  node_ + "' to come back to");
+                                  name_ + "' to come back to");
   }
   *to = const_cast<char*>(back_.tensor_data().data());
   return OkStatus();

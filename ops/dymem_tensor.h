@@ -23,8 +23,8 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   static constexpr char kName[] = "swapped tensor";
   using Fetched = std::function<void(const absl::Status&, tensorflow::Tensor)>;
 
-  // `node`: has its memory when it comes back; for placement and errors.
-  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& node,
+  // `name`: of its memory when it comes back, for placement and errors.
+  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& name,
                                                 tensorflow::Tensor tensor);
   ~SwappedTensor();
   SwappedTensor(const SwappedTensor&) = delete;
@@ -43,9 +43,9 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   };
   enum class State { kAway, kComing, kHere };
 
-  SwappedTensor(Dymem* dymem, std::string node, const tensorflow::Tensor& tensor)
+  SwappedTensor(Dymem* dymem, std::string name, const tensorflow::Tensor& tensor)
       : dymem_(*dymem),
-        node_(std::move(node)),
+        name_(std::move(name)),
         type_(tensor.dtype()),
         shape_(tensor.shape()),
         hold_(std::make_shared<Hold>(Hold{tensor})) {}
@@ -55,7 +55,7 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   void Came(Patience patience, const Status& status);
 
   Dymem& dymem_;
-  const std::string node_;
+  const std::string name_;
   const tensorflow::DataType type_;
   const tensorflow::TensorShape shape_;
   const std::shared_ptr<Hold> hold_;

@@ -62,6 +62,7 @@ class Dymem:
         placement: Literal["gtbm", "best_fit", "first_fit"] | None = None,
         beta: int | str | None = None,
         checksums: bool = False,
+        _traces: bool = False,
     ) -> None:
         pool_bytes = bytes_of(pool, "pool")
         placement = placement or ("gtbm" if policy == "dymem" else "best_fit")
@@ -81,6 +82,7 @@ class Dymem:
             policy=policy,
             placement=placement,
             checksums=checksums,
+            traces=_traces,
         )
         if wrong in ("late", "twice"):
             raise RuntimeError(_LATE if wrong == "late" else _TWICE)

@@ -23,4 +23,9 @@ bool StepGraph::Touches(int node) const {
   return Makes(node) || HasFeatureMap(*this, nodes[node].inputs);
 }
 
+std::string StepGraph::NameOf(int tensor) const {
+  const StepTensor& of = tensors[tensor];
+  return nodes[of.producer].name + "/trepak_" + std::to_string(of.port);
+}
+
 }  // namespace trepak

@@ -28,6 +28,7 @@ bool IsReclaimed(LayerKind kind);
 
 struct StepTensor {
   int producer = -1;
+  int port = 0;                // of the producer
   int64_t bytes = 0;           // estimated with an assumed batch where the graph does not say
   std::vector<int> consumers;  // in the order of nodes, each once
   // Grows with the batch and is not small: what fills memory. All others are ignored.
@@ -54,6 +55,9 @@ struct StepGraph {
   // Whether a feature map begins or ends at it, so that its turn decides how much memory is taken.
   bool Touches(int node) const;
   bool Makes(int node) const;  // a feature map
+
+  // By which a swapped tensor is known to the pass, the engine and a trace.
+  std::string NameOf(int tensor) const;
 };
 
 }  // namespace trepak

@@ -1,0 +1,113 @@
+#include "ops/runtime/dymem/allocation_trace.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace trepak {
+namespace {
+
+// Smaller blocks of unknown nodes are Python's and the system's own, which differ from run to run.
+constexpr size_t kAnybodys = 4096;
+
+using Key = std::tuple<std::string, bool, int>;  // node, scratch, which of these
+
+std::vector<Key> KeysOf(const AllocationTrace& trace) {
+  std::map<std::pair<std::string, bool>, int> turns;
+  std::vector<Key> keys;
+  for (const AllocationTrace::Block& block : trace.blocks) {
+    const int turn = turns[{block.node, block.is_scratch}]++;
+    keys.emplace_back(block.node, block.is_scratch, turn);
+  }
+  return keys;
+}
+
+}  // namespace
+
+void AllocationRecorder::Allocated(const void* memory, const std::string& node, size_t bytes,
+                                   bool is_scratch) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int block = static_cast<int>(all_.size());
+  blocks_[memory] = block;
+  all_.push_back({node, bytes, is_scratch, {}});
+  if (records_) {
+    events_.push_back({block, false});
+  }
+}
+
+void AllocationRecorder::Freed(const void* memory) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = blocks_.find(memory);
+  if (found == blocks_.end()) {
+    return;
+  }
+  if (records_) {
+    events_.push_back({found->second, true});
+  }
+  blocks_.erase(found);
+}
+
+void AllocationRecorder::Swapped(const void* memory, const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = blocks_.find(memory);
+  if (found != blocks_.end()) {
+    all_[found->second].swapped.push_back(name);
+  }
+}
+
+void AllocationRecorder::Begin() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<AllocationTrace::Block> living;
+  for (auto& [memory, block] : blocks_) {
+    living.push_back(std::move(all_[block]));
+    living.back().swapped.clear();
+    block = static_cast<int>(living.size()) - 1;
+  }
+  all_ = std::move(living);
+  before_ = static_cast<int>(all_.size());
+  events_.clear();
+  records_ = true;
+}
+
+AllocationTrace AllocationRecorder::End(int64_t batch) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  records_ = false;
+  return {batch, all_, before_, std::exchange(events_, {})};
+}
+
+Status Extrapolate(const AllocationTrace& small, const AllocationTrace& large, int64_t batch,
+                   AllocationTrace* made) {
+  if (small.batch >= large.batch) {
+    return InvalidArgumentError("two traces need two batches, the smaller one first");
+  }
+  std::map<Key, size_t> bytes_of;
+  const std::vector<Key> small_keys = KeysOf(small);
+  for (size_t block = 0; block < small.blocks.size(); ++block) {
+    bytes_of[small_keys[block]] = small.blocks[block].bytes;
+  }
+  *made = large;
+  made->batch = batch;
+  const double samples = static_cast<double>(batch - small.batch);
+  const double between = static_cast<double>(large.batch - small.batch);
+  const std::vector<Key> keys = KeysOf(large);
+  for (size_t number = static_cast<size_t>(large.before); number < keys.size(); ++number) {
+    AllocationTrace::Block& block = made->blocks[number];
+    const auto found = bytes_of.find(keys[number]);
+    if (found == bytes_of.end()) {
+      if (block.node.empty() || block.is_scratch || block.bytes < kAnybodys) {
+        continue;
+      }
+      return FailedPreconditionError("'" + block.node + "' takes memory of " +
+                                     std::to_string(block.bytes) + " bytes with a batch of " +
+                                     std::to_string(large.batch) + ", and none with one of " +
+                                     std::to_string(small.batch));
+    }
+    const double first = static_cast<double>(found->second);
+    const double grown = (static_cast<double>(block.bytes) - first) / between;
+    block.bytes = static_cast<size_t>(std::max(0.0, first + grown * samples));
+  }
+  return OkStatus();
+}
+
+}  // namespace trepak
