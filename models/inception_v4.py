@@ -9,9 +9,9 @@ import keras
 from trepak.models.builder import Builder, Window
 
 
-def inception_v4(b: Builder, classes: int = 1000) -> keras.Model:
-    """Returns the network; 42,679,816 trainable parameters at 1000 classes, 299 × 299 × 3."""
-    image = b.input((299, 299, 3))
+def inception_v4(b: Builder, classes: int = 1000, size: int = 299) -> keras.Model:
+    """Returns the network; 42,679,816 trainable parameters at 1000 classes, `size` × `size` × 3."""
+    image = b.input((size, size, 3))
     x = _stem(b, image)
     for _ in range(4):
         x = _block_a(b, x)

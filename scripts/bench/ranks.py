@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -82,6 +84,34 @@ def run_here(
     with command_of(module, spec) as (command, output):
         outcome = launch(np, command, env=env, on_line=on_line, timeout=timeout)
         return written(output, outcome)
+
+
+def run_alone(module: str, spec: Any, timeout: float, env: Mapping[str, str] | None = None) -> Any:
+    """Runs one process of a bench, without a launcher; returns what it wrote.
+
+    Args:
+        module: see `command_of`.
+        spec: see `command_of`.
+        timeout: seconds after which it is stopped.
+        env: variables beside this process's own.
+
+    Raises:
+        JobError: it failed, or took too long.
+    """
+    with command_of(module, spec) as (command, output):
+        try:
+            ended = subprocess.run(
+                command,
+                env={**os.environ, **(env or {})},
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise JobError(f"{module} was still running after {timeout:.0f} s.") from None
+        if ended.returncode:
+            raise JobError(f"{module} ended with {ended.returncode}:\n{ended.stderr[-3000:]}")
+        return json.loads(output.read_text())
 
 
 def run_in(

@@ -58,8 +58,8 @@ class AllocationRecorder {
 };
 
 // What the same step asks for with another batch: sizes grow linearly from `small`'s to `large`'s.
-// A block of the one is that block of the other which its node asks for at the same turn. Fails if
-// the batches are equal, or a node's blocks have no counterparts.
+// A block of the one is that block of the other which its node asks for at the same turn. One
+// without counterpart keeps its size. Fails if the batches are equal, or too much has none.
 Status Extrapolate(const AllocationTrace& small, const AllocationTrace& large, int64_t batch,
                    AllocationTrace* made);
 
