@@ -85,7 +85,8 @@ def throughput(traces: Traces, network: Network) -> list[dict[str, Any]]:
             replayed = traces.replay(batch, policy, TITAN_X, pool=POOL)
             row[policy] = batch / replayed.seconds if replayed.fits else None
             if policy == "dymem":
-                row["of_bound"] = replayed.bound_seconds / replayed.seconds
+                of_bound = replayed.bound_seconds / replayed.seconds
+                row["of_bound"] = of_bound if replayed.fits else None
         serial = traces.replay(batch, "dymem", TITAN_X, pool=POOL, overlaps=False)
         row["no_overlap"] = batch / serial.seconds if serial.fits else None
         rows.append(row)
