@@ -16,6 +16,7 @@
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_engine.h"
 #include "ops/runtime/dymem/swap_plan.h"
+#include "ops/runtime/dymem/unread_tensors.h"
 
 namespace trepak {
 
@@ -45,11 +46,11 @@ class Dymem : public PoolRelief {
   const DymemOptions& options() const { return options_; }
   MemoryPool& pool() { return *pool_; }
   SwapEngine& engine() { return *engine_; }
+  UnreadTensors& unread() { return unread_; }
 
   int64_t releases() const override { return engine_->releases(); }
-  bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override {
-    return engine_->WaitForRelease(deadline, releases);
-  }
+  // If no offload is under way, what was prefetched leaves again, the tensor needed last first.
+  bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override;
 
   // Keeps what the pass says of the outputs of nodes, by name.
   void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
@@ -77,6 +78,7 @@ class Dymem : public PoolRelief {
   const DymemOptions options_;
   const std::unique_ptr<MemoryPool> pool_;
   const std::unique_ptr<SwapEngine> engine_;
+  UnreadTensors unread_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

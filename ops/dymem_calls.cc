@@ -49,6 +49,7 @@ absl::Status GetStatistics(const Arguments&, Json* result) {
                {"limit_bytes", engine.tier().limit()}}},
              {"first_failure", engine.first_failure().message()},
              {"graphs", Json::array()}};
+  (*result)["swaps"]["evicted_tensors"] = dymem->unread().evicted();
   for (const DymemPlan& plan : dymem->plans()) {
     (*result)["graphs"].push_back({{"name", plan.graph},
                                    {"layers", plan.layers},

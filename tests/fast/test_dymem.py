@@ -68,7 +68,7 @@ def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path
 
 
 def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
-    """The pool is a part of what lives at once without swaps; how fast copies are decides nothing."""
+    """The pool is a part of what lives at once without swaps; how fast copies are is all one."""
     beyond = {"beyond": "1GiB"}
     none = trained({**beyond, "pool": "1GiB", "policy": "none"}, "deep")["deep"]
     pool = int(none["statistics"]["pool"]["peak_live_bytes"] * 0.6)
@@ -76,6 +76,24 @@ def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
     assert told["weights"] == none["weights"] == trained(None, "deep")["deep"]["weights"]
     assert told["statistics"]["pool"]["peak_occupied_bytes"] <= pool
     assert told["statistics"]["pool"]["failures"] == 0
+
+
+def test_what_was_prefetched_leaves_again_at_a_shortage() -> None:
+    told = trained({"pool": "64MiB", "beyond": "1GiB", "checksums": True}, "eviction")["eviction"]
+    assert told["came"] == 4 and told["right"] == [True] * 4
+    statistics = told["statistics"]
+    assert statistics["swaps"]["evicted_tensors"] == 3
+    assert statistics["swaps"]["fetched_tensors"] == 4 + 3
+    assert statistics["pool"]["failures"] == 0
+    assert statistics["beyond"]["used_bytes"] == 0
+
+
+def test_threads_that_evict_each_others_tensors() -> None:
+    told = trained({"pool": "40MiB", "beyond": "1GiB", "checksums": True}, "evictions")["evictions"]
+    assert told["right"] == [True] * 3
+    assert told["statistics"]["swaps"]["evicted_tensors"] > 0
+    assert told["statistics"]["pool"]["failures"] == 0
+    assert told["statistics"]["beyond"]["used_bytes"] == 0
 
 
 @pytest.mark.parametrize("policy", ["dymem", "none"])

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import trepak
+from trepak.ops.loader import call, load
 
 layers = keras.layers
 STEPS = 50
@@ -170,6 +172,47 @@ def too_large() -> dict[str, Any]:
     return {"said": said, "finite": bool(np.isfinite(model.get_weights()[0]).all())}
 
 
+def swapped(rows: int, value: float) -> Any:
+    """Sends a MiB for each row out, and returns what stands for it."""
+    return load().trepak_offload(tf.fill([rows, 1 << 18], float(value)), fetched_by="test")
+
+
+def fetched(one: Any, rows: int) -> Any:
+    """Reads what has left."""
+    return load().trepak_fetch(one, T=tf.float32, shape=[rows, 1 << 18]).numpy()
+
+
+def eviction() -> dict[str, Any]:
+    """What was prefetched fills the pool when a tensor is asked for that needs most of it."""
+    ones = [swapped(12, k) for k in range(4)]
+    load().trepak_synchronize()
+    for one in ones:
+        load().trepak_prefetch(one)
+    load().trepak_synchronize()
+    tf.zeros([44, 1 << 18])  # beside one of them
+    told = {"came": call("dymem_statistics")["swaps"]["fetched_tensors"]}
+    told["right"] = [bool((fetched(one, 12) == k).all()) for k, one in enumerate(ones)]
+    return told
+
+
+def evictions() -> dict[str, Any]:
+    """Threads that prefetch, ask for memory and read, in a pool that is too small for them."""
+
+    def one(seed: int) -> bool:
+        right = True
+        for k in range(40):
+            ones = [swapped(4, seed + k + i) for i in range(4)]
+            for each in ones:
+                load().trepak_prefetch(each)
+            load().trepak_synchronize()
+            tf.zeros([8, 1 << 18])
+            right &= all((fetched(o, 4) == seed + k + i).all() for i, o in enumerate(ones))
+        return bool(right)
+
+    with ThreadPoolExecutor(3) as threads:
+        return {"right": list(threads.map(one, [0, 1000, 2000]))}
+
+
 BODIES = (resnet, inception, densenet, deep)
 CASES = {
     **{body.__name__: (lambda body=body: fitted(body)) for body in BODIES},
@@ -177,6 +220,8 @@ CASES = {
     "control_flow": control_flow,
     "another_model": another_model,
     "too_large": too_large,
+    "eviction": eviction,
+    "evictions": evictions,
 }
 
 
