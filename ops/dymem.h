@@ -31,6 +31,7 @@ struct DymemPlan {
   std::string graph;
   int64_t layers = 0;  // nodes that touch feature maps
   int64_t swapped = 0;
+  int64_t waits = 0;       // layers that wait until copies are done
   std::string left_alone;  // what; empty if nothing was
 };
 

@@ -100,6 +100,7 @@ class DymemAllocatorFactory : public tsl::AllocatorFactory {
 SwapPolicy PolicyOf(const std::string& name) {
   static const auto* const policies =
       new std::map<std::string, SwapPolicy>{{"none", SwapPolicy::kNone},
+                                            {"vdnn", SwapPolicy::kVdnn},
                                             {"superneurons", SwapPolicy::kSuperNeurons},
                                             {"dymem", SwapPolicy::kDymem}};
   return policies->at(name);

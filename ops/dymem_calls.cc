@@ -54,6 +54,7 @@ absl::Status GetStatistics(const Arguments&, Json* result) {
     (*result)["graphs"].push_back({{"name", plan.graph},
                                    {"layers", plan.layers},
                                    {"swapped_tensors", plan.swapped},
+                                   {"waiting_layers", plan.waits},
                                    {"left_alone", plan.left_alone}});
   }
   return absl::OkStatus();

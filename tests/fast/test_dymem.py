@@ -41,10 +41,11 @@ def plain() -> dict[str, dict[str, Any]]:
     [
         {"policy": "dymem", "checksums": True},
         {"policy": "dymem", "placement": "first_fit", "file": True, "checksums": True},
+        {"policy": "vdnn", "checksums": True},
         {"policy": "superneurons"},
         {"policy": "none"},
     ],
-    ids=["dymem", "dymem-file", "superneurons", "none"],
+    ids=["dymem", "dymem-file", "vdnn", "superneurons", "none"],
 )
 def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path: Path) -> None:
     is_file = options.get("file", False)
@@ -63,6 +64,10 @@ def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path
     assert swaps["offloaded_tensors"] == swaps["fetched_tensors"] - swaps["cancelled_offloads"]
     assert (swaps["fetched_tensors"] > 1000) == (options["policy"] != "none")
     assert statistics["beyond"]["used_bytes"] == 0
+    for graph in statistics["graphs"]:
+        # The backward pass waits for the forward pass; in vDNN each layer does for the one before.
+        waits_each = options["policy"] == "vdnn" and graph["swapped_tensors"] > 0
+        assert (graph["waiting_layers"] > 1) == waits_each
     if "control_flow" not in cases:
         assert not any(graph["left_alone"] for graph in statistics["graphs"])
 

@@ -10,7 +10,7 @@ from trepak.ops.loader import call, call_before_ops
 from trepak.tf_plugins.memory.sizes import bytes_of, is_size
 
 _PASS = "trepak_dymem"  # of ops/dymem_pass.cc
-_POLICIES = ("dymem", "superneurons", "none")
+_POLICIES = ("dymem", "vdnn", "superneurons", "none")
 _KINDS = ("gtbm", "best_fit", "first_fit")
 _BETA_PART = 32  # as the thesis's 300 MB are to its 10 GB
 _LATE = (
@@ -39,8 +39,9 @@ class Dymem:
             scratch that finds no room there comes on top, and is counted.
         beyond: where swapped tensors lie: a size, of this machine's memory, or a folder, for a file
             on its disk.
-        policy: which tensors leave: "dymem", or for comparison "superneurons" (inputs of
-            convolutions only) or "none".
+        policy: which tensors leave: "dymem", or for comparison (section 4.2.1) "vdnn" (inputs of
+            all layers, each of which waits for the copies that began with the one before),
+            "superneurons" (inputs of convolutions only) or "none".
         placement: how tensors lie in the pool: "gtbm" (grouped by mobility, Algorithm 4),
             "best_fit" or "first_fit". Default: "gtbm" for "dymem" and "best_fit" for baselines.
         beta: bytes of the pool that are kept back until the rest is not enough, which is counted as
@@ -58,7 +59,7 @@ class Dymem:
         pool: int | str,
         beyond: int | str | os.PathLike[str],
         *,
-        policy: Literal["dymem", "superneurons", "none"] = "dymem",
+        policy: Literal["dymem", "vdnn", "superneurons", "none"] = "dymem",
         placement: Literal["gtbm", "best_fit", "first_fit"] | None = None,
         beta: int | str | None = None,
         checksums: bool = False,
@@ -93,9 +94,11 @@ class Dymem:
 
         Returns:
             "pool": live and occupied memory, now and at most; shortages (times that beta was
-            needed), waits, failures. "swaps": tensors and bytes that left and came back. "beyond":
-            what they take there. "graphs": for each training step's graph its layers, its swapped
-            tensors, and what of it was left alone. "first_failure": why a tensor could not leave.
+            needed), waits, failures. "swaps": tensors and bytes that left and came back, and
+            tensors that left again before anybody had read them. "beyond": what they take there.
+            "graphs": for each training step's graph its layers, its swapped tensors, the layers
+            that wait for copies, and what of it was left alone. "first_failure": why a tensor
+            could not leave.
         """
         told: dict[str, Any] = call("dymem_statistics")
         return told
