@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trepak.tf_plugins.memory.sizes import bytes_of
+from trepak.tf_plugins.memory.sizes import bytes_of, memory_share
 
 WORKER = Path(__file__).parent.parent / "workers" / "dymem_training.py"
 BODIES = ("resnet", "inception", "densenet")
@@ -110,6 +110,20 @@ def test_no_room_is_an_error_and_no_end(policy: str) -> None:
     assert told["statistics"]["beyond"]["used_bytes"] == 0
 
 
+def test_a_pool_finds_its_size() -> None:
+    """It keeps what a step takes, and a larger batch gets more."""
+    told = trained({"checksums": True}, "self_sized")["self_sized"]
+    assert told["weights"] == trained(None, "self_sized")["self_sized"]["weights"]
+    first, second, larger = told["pools"]
+    assert first["peak_occupied_bytes"] < 64 * MIB < memory_share() // 4
+    assert first["limit_bytes"] < 1.1 * first["peak_occupied_bytes"]
+    # Copies of another speed may need another beta.
+    assert second["peak_occupied_bytes"] <= second["limit_bytes"] < 1.25 * first["limit_bytes"]
+    assert second["limit_bytes"] < larger["limit_bytes"] < 8 * first["limit_bytes"]
+    assert larger["shortages"] > second["shortages"]
+    assert larger["failures"] == 0
+
+
 def wrong(script: str) -> str:
     """Returns the last line of the error with which a script ends."""
     command = [sys.executable, "-c", f"import tensorflow as tf, trepak\n{script}"]
@@ -150,3 +164,24 @@ def test_wrong_arguments_are_named(arguments: str, said: str) -> None:
 )
 def test_sizes(size: int | str, number: int) -> None:
     assert bytes_of(size, "pool") == number
+
+
+def test_memory_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least of what is available and of all groups' limits, whichever version they have."""
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    for launcher in ("OMPI_COMM_WORLD_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE"):
+        monkeypatch.delenv(launcher, raising=False)
+    write("proc/meminfo", "MemTotal: 999 kB\nMemAvailable:   800 kB\n")
+    write("proc/self/cgroup", "4:cpu,memory:/jobs/one\n0::/jobs/one\n")
+    assert memory_share(tmp_path) == 800 * 1024
+    write("sys/fs/cgroup/jobs/one/memory.max", "max\n")
+    write("sys/fs/cgroup/jobs/memory.max", "700000\n")
+    assert memory_share(tmp_path) == 700000
+    write("sys/fs/cgroup/memory/memory.limit_in_bytes", "600000\n")
+    assert memory_share(tmp_path) == 600000
+    monkeypatch.setenv("HOROVOD_LOCAL_SIZE", "4")
+    assert memory_share(tmp_path) == 150000

@@ -156,6 +156,27 @@ def another_model() -> dict[str, Any]:
     return {"weights": [digest(model) for model in models]}
 
 
+def self_sized() -> dict[str, Any]:
+    """Fits twice, then with a larger batch; tells the pool's figures after each."""
+    model = network(resnet)
+    x, y = data(BATCH * 12)
+    pools = []
+    for batch in (BATCH, BATCH, BATCH * 6):
+        model.fit(x, y, batch, verbose=0)
+        pools.append(pool_figures())
+        call("dymem_reset_peaks")
+    return {"weights": digest(model), "pools": pools}
+
+
+def pool_figures() -> dict[str, Any]:
+    """Of the pool; nothing in plain TensorFlow."""
+    try:
+        figures: dict[str, Any] = call("dymem_statistics")["pool"]
+    except tf.errors.NotFoundError:
+        return {}
+    return figures
+
+
 def too_large() -> dict[str, Any]:
     """A batch that finds no room is an error; the model trains on with a smaller one."""
     model = network(resnet)
@@ -219,6 +240,7 @@ CASES = {
     "custom_loop": custom_loop,
     "control_flow": control_flow,
     "another_model": another_model,
+    "self_sized": self_sized,
     "too_large": too_large,
     "eviction": eviction,
     "evictions": evictions,
