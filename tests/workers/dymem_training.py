@@ -111,15 +111,16 @@ def custom_loop() -> dict[str, Any]:
     @tf.function
     def step(one: Any, other: Any) -> Any:
         with tf.GradientTape() as tape:
+            tape.watch([one, other])
             made = model([one, other], training=True)
             loss = sum(tf.reduce_mean(tf.square(part - 1.0)) for part in made)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply(gradients, model.trainable_variables)
-        return loss
+        gradients = tape.gradient(loss, [*model.trainable_variables, one, other])
+        optimizer.apply(gradients[:-2], model.trainable_variables)
+        return loss, gradients[-2:]  # as large as feature maps
 
     x, _ = data(BATCH * 2)
     for _ in range(STEPS):
-        loss = step(tf.constant(x[:BATCH]), tf.constant(x[BATCH:]))
+        loss, _ = step(tf.constant(x[:BATCH]), tf.constant(x[BATCH:]))
     return {"weights": digest(model), "loss": float(loss)}
 
 
