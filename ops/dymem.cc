@@ -28,6 +28,15 @@ Dymem* Dymem::Make(const DymemOptions& options, std::unique_ptr<MemoryPool> pool
 
 Dymem* Dymem::Global() { return global.load(); }
 
+bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) {
+  while (!engine_->WaitForRelease(deadline, releases)) {
+    if (std::chrono::steady_clock::now() >= deadline || !unread_.EvictLast()) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                     const std::vector<std::string>& blind) {
   std::lock_guard<std::mutex> lock(mutex_);

@@ -17,6 +17,7 @@
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_engine.h"
 #include "ops/runtime/dymem/swap_plan.h"
+#include "ops/runtime/dymem/unread_tensors.h"
 
 namespace trepak {
 
@@ -32,6 +33,7 @@ struct DymemPlan {
   std::string graph;
   int64_t layers = 0;  // nodes that touch feature maps
   int64_t swapped = 0;
+  int64_t waits = 0;       // layers that wait until copies are done
   std::string left_alone;  // what; empty if nothing was
 };
 
@@ -49,11 +51,11 @@ class Dymem : public PoolRelief {
   SwapEngine& engine() { return *engine_; }
   // Null unless it is asked for.
   DymemTrace* trace() { return trace_.get(); }
+  UnreadTensors& unread() { return unread_; }
 
   int64_t releases() const override { return engine_->releases(); }
-  bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override {
-    return engine_->WaitForRelease(deadline, releases);
-  }
+  // If no offload is under way, what was prefetched leaves again, the tensor needed last first.
+  bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override;
 
   // Keeps what the pass says of the outputs of nodes, by name.
   void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
@@ -82,6 +84,7 @@ class Dymem : public PoolRelief {
   const std::unique_ptr<MemoryPool> pool_;
   const std::unique_ptr<SwapEngine> engine_;
   const std::unique_ptr<DymemTrace> trace_;
+  UnreadTensors unread_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

@@ -126,7 +126,11 @@ std::string Install(const Json& given) {
   DymemOptions options;
   options.pool.kind = PoolKindOf(given.at("placement"));
   options.pool.limit = given.at("pool");
+  options.pool.finds_limit = given.at("finds_limit");
   options.pool.beta = given.at("beta");
+  if (options.pool.beta == 0 && !options.pool.finds_limit) {
+    options.pool.beta = options.pool.limit / MemoryPool::kBetaPart;
+  }
   options.policy = SwapPolicyOf(given.at("policy"));
   options.checksums = given.at("checksums");
   options.traces = given.at("traces");

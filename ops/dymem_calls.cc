@@ -49,10 +49,12 @@ absl::Status GetStatistics(const Arguments&, Json* result) {
                {"limit_bytes", engine.tier().limit()}}},
              {"first_failure", engine.first_failure().message()},
              {"graphs", Json::array()}};
+  (*result)["swaps"]["evicted_tensors"] = dymem->unread().evicted();
   for (const DymemPlan& plan : dymem->plans()) {
     (*result)["graphs"].push_back({{"name", plan.graph},
                                    {"layers", plan.layers},
                                    {"swapped_tensors", plan.swapped},
+                                   {"waiting_layers", plan.waits},
                                    {"left_alone", plan.left_alone}});
   }
   return absl::OkStatus();

@@ -59,7 +59,7 @@ class Reader {
       }
       read_.step.nodes[from->second].successors.push_back(number);
       ++added.predecessors;
-      if (port >= 0 && !ReadsShapeOnly(node.op())) {
+      if (port >= 0 && !ReadsShapeOnly(node.op()) && !EndsFunction(node.op())) {
         const int tensor = TensorOf(from->second, port);
         if (seen.insert(tensor).second) {
           added.inputs.push_back(tensor);

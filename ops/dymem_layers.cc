@@ -55,6 +55,8 @@ bool ReadsShapeOnly(const std::string& op) {
   return ops->count(op) > 0;
 }
 
+bool EndsFunction(const std::string& op) { return op == "_Retval" || op == "_DeviceRetval"; }
+
 bool IsBlind(const std::string& op) {
   static const auto* const ops =
       new std::unordered_set<std::string>{"AvgPool",

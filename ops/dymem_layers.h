@@ -13,6 +13,8 @@ namespace trepak {
 LayerKind LayerKindOf(const std::string& op);
 // Reads no values of its input, so that it runs as soon as there is one.
 bool ReadsShapeOnly(const std::string& op);
+// Returns its input. Where a function is cut in pieces, nothing can wait for such a node.
+bool EndsFunction(const std::string& op);
 // Its kernel for the processor, of oneDNN, uses its output's memory without a look whether there is
 // any (TensorFlow 2.21: a convolution without memory ends the process).
 bool IsBlind(const std::string& op);

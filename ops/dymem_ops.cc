@@ -1,6 +1,8 @@
 // The ops that the graph pass puts into a training step.
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,7 +48,7 @@ REGISTER_OP("TrepakFetch")
 REGISTER_OP("TrepakSynchronize")
     .SetIsStateful()
     .SetShapeFn(tf::shape_inference::NoOutputs)
-    .Doc("Waits until all copies that have begun are done.");
+    .Doc("Waits until all copies that have begun are done. When it comes again, a step was whole.");
 
 class OffloadOp : public tf::OpKernel {
  public:
@@ -111,7 +113,13 @@ class SynchronizeOp : public tf::OpKernel {
     const SwapEngine& engine = dymem.engine();
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeOffloads(deadline)));
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeFetches(deadline)));
+    if (++runs_ == 2) {
+      dymem.pool().Fit();
+    }
   }
+
+ private:
+  std::atomic<int64_t> runs_{0};
 };
 
 REGISTER_KERNEL_BUILDER(Name("TrepakOffload").Device(tf::DEVICE_CPU), OffloadOp);

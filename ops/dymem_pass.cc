@@ -1,6 +1,7 @@
 // Puts Dymem's order and its swaps into the graph of a training step: a custom optimizer of
 // Grappler.
 
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -34,12 +35,15 @@ class Rewrite {
         RunAfter(Node(position), NameAt(position - 1));
       }
     }
-    const std::string between = AddSynchronize();
+    AddSynchronizes();
     std::string last;
     for (const Swap& swap : plan_.swaps) {
-      last = AddSwap(swap, between, last);
+      last = AddSwap(swap, last);
     }
   }
+
+  // How many layers wait for copies to be done.
+  int64_t waits() const { return static_cast<int64_t>(synchronizes_.size()); }
 
  private:
   tf::NodeDef* Node(size_t position) { return graph_.mutable_node(plan_.chain[position]); }
@@ -71,20 +75,37 @@ class Rewrite {
 
   std::string Prefix(const Swap& swap) const { return read_.step.NameOf(swap.tensor); }
 
-  // Between the passes: what is to leave has left before the backward pass begins.
-  std::string AddSynchronize() {
-    tf::NodeDef* const node = Add("trepak_dymem/between_passes", "TrepakSynchronize");
+  // Between the passes: what is to leave has left before the backward pass begins. In vDNN, behind
+  // each layer with which copies begin.
+  void AddSynchronizes() {
+    std::map<int, std::vector<std::string>> copies;  // by the layer that waits for them
+    std::vector<std::string>& offloads = copies[plan_.first_backward];
     for (const Swap& swap : plan_.swaps) {
-      node->add_input("^" + Prefix(swap) + "_offload");
+      offloads.push_back(Prefix(swap) + "_offload");
+      if (plan_.waits_each_layer) {
+        copies[swap.leaves + 1].push_back(Prefix(swap) + "_offload");
+        copies[swap.fetch_at + 1].push_back(Prefix(swap) + "_prefetch");
+      }
     }
-    const std::string name = node->name();
-    node->add_input("^" + NameAt(plan_.first_backward - 1));
-    RunAfter(Node(plan_.first_backward), name);
-    return name;
+    copies.erase(static_cast<int>(plan_.chain.size()));  // no layer is behind the last
+    for (const auto& [position, names] : copies) {
+      AddSynchronize(position, names);
+    }
+  }
+
+  void AddSynchronize(int position, const std::vector<std::string>& copies) {
+    tf::NodeDef* const node =
+        Add("trepak_dymem/synchronize_" + std::to_string(position), "TrepakSynchronize");
+    for (const std::string& copy : copies) {
+      RunAfter(node, copy);
+    }
+    RunAfter(node, NameAt(position - 1));
+    RunAfter(Node(position), node->name());
+    synchronizes_[position] = node->name();
   }
 
   // Returns the prefetch's name.
-  std::string AddSwap(const Swap& swap, const std::string& between, const std::string& before) {
+  std::string AddSwap(const Swap& swap, const std::string& before) {
     const DymemGraph::Output& output = read_.outputs[swap.tensor];
     const std::string prefix = Prefix(swap);
     const std::string fetch_name = prefix + "_fetch";
@@ -92,10 +113,13 @@ class Rewrite {
     offload->add_input(TensorName(swap.tensor));
     tf::AddNodeAttr("T", output.type, offload);
     tf::AddNodeAttr("called", prefix, offload);
+    if (plan_.waits_each_layer && swap.leaves > 0) {
+      offload->add_input("^" + Before(swap.leaves));
+    }
 
     tf::NodeDef* const prefetch = Add(prefix + "_prefetch", "TrepakPrefetch");
     prefetch->add_input(offload->name());
-    prefetch->add_input("^" + Before(swap.fetch_at, between));
+    prefetch->add_input("^" + Before(swap.fetch_at));
     if (!before.empty()) {
       prefetch->add_input("^" + before);
     }
@@ -104,7 +128,7 @@ class Rewrite {
     tf::NodeDef* const fetch = Add(fetch_name, "TrepakFetch");
     fetch->add_input(prefix + "_offload");
     fetch->add_input("^" + prefetch_name);
-    fetch->add_input("^" + Before(swap.needed_at, between));
+    fetch->add_input("^" + Before(swap.needed_at));
     tf::AddNodeAttr("T", output.type, fetch);
     tf::AddNodeAttr("shape", output.shape, fetch);
 
@@ -119,13 +143,16 @@ class Rewrite {
     return prefetch_name;
   }
 
-  std::string Before(int position, const std::string& between) {
-    return position == plan_.first_backward ? between : NameAt(position - 1);
+  // What has run when that layer begins.
+  std::string Before(int position) {
+    const auto found = synchronizes_.find(position);
+    return found == synchronizes_.end() ? NameAt(position - 1) : found->second;
   }
 
   const DymemGraph& read_;
   const SwapPlan& plan_;
   tf::GraphDef& graph_;
+  std::map<int, std::string> synchronizes_;  // by the layer that waits for them
 };
 
 class DymemPass : public tf::grappler::CustomGraphOptimizer {
@@ -155,7 +182,9 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     told.layers = static_cast<int64_t>(plan.chain.size());
     told.swapped = static_cast<int64_t>(plan.swaps.size());
     told.left_alone = read.left_alone;
-    Rewrite(read, plan, optimized).Apply();
+    Rewrite rewrite(read, plan, optimized);
+    rewrite.Apply();
+    told.waits = rewrite.waits();
     if (DymemTrace* const trace = dymem->trace()) {
       std::vector<NodeWork> work;
       TF_RETURN_IF_ERROR(WorkOf(item, &work));

@@ -11,17 +11,34 @@ namespace trepak {
 std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::string& name,
                                                       tensorflow::Tensor tensor) {
   std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, tensor));
-  SwapSource source;
-  source.name = name;
-  source.data = tensor.tensor_data().data();
-  source.bytes = tensor.tensor_data().size();
-  source.release = [hold = made->hold_] { hold->tensor = tensorflow::Tensor(); };
-  tensor = tensorflow::Tensor();
-  made->handle_ = dymem->engine().Offload(std::move(source));
+  made->SendOut(std::move(tensor));
   return made;
 }
 
-SwappedTensor::~SwappedTensor() { dymem_.engine().Drop(handle_); }
+SwappedTensor::~SwappedTensor() {
+  dymem_.unread().Remove(unread_);
+  dymem_.engine().Drop(handle_);
+}
+
+void SwappedTensor::SendOut(tensorflow::Tensor tensor) {
+  SwapSource source;
+  source.name = name_;
+  source.data = tensor.tensor_data().data();
+  source.bytes = tensor.tensor_data().size();
+  source.release = [hold = hold_] { hold->tensor = tensorflow::Tensor(); };
+  hold_->tensor = std::move(tensor);
+  handle_ = dymem_.engine().Offload(std::move(source));
+}
+
+bool SwappedTensor::Leave() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ != State::kHere) {
+    return false;
+  }
+  state_ = State::kAway;
+  SendOut(std::exchange(back_, tensorflow::Tensor()));
+  return true;
+}
 
 void SwappedTensor::Prefetch() {
   {
@@ -35,20 +52,31 @@ void SwappedTensor::Prefetch() {
 }
 
 void SwappedTensor::Fetch(Fetched fetched) {
-  bool is_away = false;
+  tensorflow::Tensor here;
+  bool is_here = false;
+  bool is_coming = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ != State::kHere) {
-      is_away = state_ == State::kAway;
+    is_here = state_ == State::kHere;
+    is_coming = state_ == State::kComing;
+    if (is_here) {
+      here = Read();
+    } else {
       state_ = State::kComing;
       waiting_ = std::move(fetched);
     }
   }
-  if (is_away) {
+  if (is_here) {
+    fetched(absl::OkStatus(), std::move(here));
+  } else if (!is_coming) {
     Bring(Patience::kWait);
-  } else if (fetched != nullptr) {
-    fetched(absl::OkStatus(), std::exchange(back_, tensorflow::Tensor()));
   }
+}
+
+tensorflow::Tensor SwappedTensor::Read() {
+  state_ = State::kRead;
+  dymem_.unread().Remove(unread_);
+  return std::exchange(back_, tensorflow::Tensor());
 }
 
 void SwappedTensor::Bring(Patience patience) {
@@ -80,21 +108,29 @@ Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
 
 void SwappedTensor::Came(Patience patience, const Status& status) {
   Fetched waiting;
+  tensorflow::Tensor here;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const bool comes_later = !status.ok() && patience == Patience::kTry;
-    if (!comes_later || waiting_ == nullptr) {
-      state_ = status.ok() ? State::kHere : State::kAway;
-      waiting = std::exchange(waiting_, nullptr);
-      if (waiting == nullptr) {
+    if (!status.ok()) {
+      back_ = tensorflow::Tensor();
+      if (waiting_ != nullptr && patience == Patience::kTry) {
+        Bring(Patience::kWait);  // needed by now
         return;
       }
+      state_ = State::kAway;
+    } else if (waiting_ != nullptr) {
+      here = Read();
+    } else {
+      state_ = State::kHere;
+      unread_ = dymem_.unread().Add([weak = weak_from_this()] {
+        const auto self = weak.lock();
+        return self != nullptr && self->Leave();
+      });
     }
+    waiting = std::exchange(waiting_, nullptr);
   }
-  if (waiting == nullptr) {
-    Bring(Patience::kWait);  // needed by now
-  } else {
-    waiting(ToAbslStatus(status), std::exchange(back_, tensorflow::Tensor()));
+  if (waiting != nullptr) {
+    waiting(ToAbslStatus(status), std::move(here));
   }
 }
 

@@ -14,8 +14,9 @@
 
 namespace trepak {
 
-// It leaves when it is made, and is brought back once. Whoever shares it last drops what is left of
-// it: a step that failed leaves nothing behind.
+// It leaves when it is made, and is read once. What was prefetched and not read yet may leave again
+// at a shortage of memory. Whoever shares it last drops what is left of it: a step that failed
+// leaves nothing behind.
 //
 // Thread safety: every method may be called from any thread.
 class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
@@ -41,15 +42,16 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   struct Hold {
     tensorflow::Tensor tensor;
   };
-  enum class State { kAway, kComing, kHere };
+  enum class State { kAway, kComing, kHere, kRead };
 
   SwappedTensor(Dymem* dymem, std::string name, const tensorflow::Tensor& tensor)
-      : dymem_(*dymem),
-        name_(std::move(name)),
-        type_(tensor.dtype()),
-        shape_(tensor.shape()),
-        hold_(std::make_shared<Hold>(Hold{tensor})) {}
+      : dymem_(*dymem), name_(std::move(name)), type_(tensor.dtype()), shape_(tensor.shape()) {}
 
+  void SendOut(tensorflow::Tensor tensor);
+  // Sends it out again, unless somebody has read it.
+  bool Leave();
+  // Under mutex_.
+  tensorflow::Tensor Read();
   void Bring(Patience patience);
   Status Allocate(Patience patience, size_t bytes, char** to);
   void Came(Patience patience, const Status& status);
@@ -58,13 +60,15 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   const std::string name_;
   const tensorflow::DataType type_;
   const tensorflow::TensorShape shape_;
-  const std::shared_ptr<Hold> hold_;
-  int64_t handle_ = 0;
-  tensorflow::Tensor back_;  // of the stream that brings it, then of who has waited for it
+  const std::shared_ptr<Hold> hold_ = std::make_shared<Hold>();
 
   std::mutex mutex_;
-  State state_ = State::kAway;  // Guarded by mutex_.
-  Fetched waiting_;             // Guarded by mutex_.
+  // Guarded by mutex_, but that handle_ and back_ belong to who brings it while it is coming.
+  State state_ = State::kAway;
+  int64_t handle_ = 0;
+  tensorflow::Tensor back_;
+  int64_t unread_ = 0;  // its number there, while it is here
+  Fetched waiting_;
 };
 
 }  // namespace trepak

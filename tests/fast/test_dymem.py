@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trepak.tf_plugins.memory.sizes import bytes_of
+from trepak.tf_plugins.memory.sizes import bytes_of, memory_share
 
 WORKER = Path(__file__).parent.parent / "workers" / "dymem_training.py"
 BODIES = ("resnet", "inception", "densenet")
@@ -41,10 +41,11 @@ def plain() -> dict[str, dict[str, Any]]:
     [
         {"policy": "dymem", "checksums": True},
         {"policy": "dymem", "placement": "first_fit", "file": True, "checksums": True},
+        {"policy": "vdnn", "checksums": True},
         {"policy": "superneurons"},
         {"policy": "none"},
     ],
-    ids=["dymem", "dymem-file", "superneurons", "none"],
+    ids=["dymem", "dymem-file", "vdnn", "superneurons", "none"],
 )
 def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path: Path) -> None:
     is_file = options.get("file", False)
@@ -63,12 +64,16 @@ def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path
     assert swaps["offloaded_tensors"] == swaps["fetched_tensors"] - swaps["cancelled_offloads"]
     assert (swaps["fetched_tensors"] > 1000) == (options["policy"] != "none")
     assert statistics["beyond"]["used_bytes"] == 0
+    for graph in statistics["graphs"]:
+        # The backward pass waits for the forward pass; in vDNN each layer does for the one before.
+        waits_each = options["policy"] == "vdnn" and graph["swapped_tensors"] > 0
+        assert (graph["waiting_layers"] > 1) == waits_each
     if "control_flow" not in cases:
         assert not any(graph["left_alone"] for graph in statistics["graphs"])
 
 
 def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
-    """The pool is a part of what lives at once without swaps; how fast copies are decides nothing."""
+    """The pool is a part of what lives at once without swaps; how fast copies are is all one."""
     beyond = {"beyond": "1GiB"}
     none = trained({**beyond, "pool": "1GiB", "policy": "none"}, "deep")["deep"]
     pool = int(none["statistics"]["pool"]["peak_live_bytes"] * 0.6)
@@ -78,6 +83,24 @@ def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
     assert told["statistics"]["pool"]["failures"] == 0
 
 
+def test_what_was_prefetched_leaves_again_at_a_shortage() -> None:
+    told = trained({"pool": "64MiB", "beyond": "1GiB", "checksums": True}, "eviction")["eviction"]
+    assert told["came"] == 4 and told["right"] == [True] * 4
+    statistics = told["statistics"]
+    assert statistics["swaps"]["evicted_tensors"] == 3
+    assert statistics["swaps"]["fetched_tensors"] == 4 + 3
+    assert statistics["pool"]["failures"] == 0
+    assert statistics["beyond"]["used_bytes"] == 0
+
+
+def test_threads_that_evict_each_others_tensors() -> None:
+    told = trained({"pool": "40MiB", "beyond": "1GiB", "checksums": True}, "evictions")["evictions"]
+    assert told["right"] == [True] * 3
+    assert told["statistics"]["swaps"]["evicted_tensors"] > 0
+    assert told["statistics"]["pool"]["failures"] == 0
+    assert told["statistics"]["beyond"]["used_bytes"] == 0
+
+
 @pytest.mark.parametrize("policy", ["dymem", "none"])
 def test_no_room_is_an_error_and_no_end(policy: str) -> None:
     told = trained({"pool": "48MiB", "beyond": "1GiB", "policy": policy}, "too_large")["too_large"]
@@ -85,6 +108,20 @@ def test_no_room_is_an_error_and_no_end(policy: str) -> None:
     assert told["finite"]
     assert told["statistics"]["pool"]["failures"] >= 1
     assert told["statistics"]["beyond"]["used_bytes"] == 0
+
+
+def test_a_pool_finds_its_size() -> None:
+    """It keeps what a step takes, and a larger batch gets more."""
+    told = trained({"checksums": True}, "self_sized")["self_sized"]
+    assert told["weights"] == trained(None, "self_sized")["self_sized"]["weights"]
+    first, second, larger = told["pools"]
+    assert first["peak_occupied_bytes"] < 64 * MIB < memory_share() // 4
+    assert first["limit_bytes"] < 1.1 * first["peak_occupied_bytes"]
+    # Copies of another speed may need another beta.
+    assert second["peak_occupied_bytes"] <= second["limit_bytes"] < 1.25 * first["limit_bytes"]
+    assert second["limit_bytes"] < larger["limit_bytes"] < 8 * first["limit_bytes"]
+    assert larger["shortages"] > second["shortages"]
+    assert larger["failures"] == 0
 
 
 def wrong(script: str) -> str:
@@ -127,3 +164,24 @@ def test_wrong_arguments_are_named(arguments: str, said: str) -> None:
 )
 def test_sizes(size: int | str, number: int) -> None:
     assert bytes_of(size, "pool") == number
+
+
+def test_memory_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least of what is available and of all groups' limits, whichever version they have."""
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    for launcher in ("OMPI_COMM_WORLD_LOCAL_SIZE", "HOROVOD_LOCAL_SIZE"):
+        monkeypatch.delenv(launcher, raising=False)
+    write("proc/meminfo", "MemTotal: 999 kB\nMemAvailable:   800 kB\n")
+    write("proc/self/cgroup", "4:cpu,memory:/jobs/one\n0::/jobs/one\n")
+    assert memory_share(tmp_path) == 800 * 1024
+    write("sys/fs/cgroup/jobs/one/memory.max", "max\n")
+    write("sys/fs/cgroup/jobs/memory.max", "700000\n")
+    assert memory_share(tmp_path) == 700000
+    write("sys/fs/cgroup/memory/memory.limit_in_bytes", "600000\n")
+    assert memory_share(tmp_path) == 600000
+    monkeypatch.setenv("HOROVOD_LOCAL_SIZE", "4")
+    assert memory_share(tmp_path) == 150000

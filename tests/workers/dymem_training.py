@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import trepak
+from trepak.ops.loader import call, load
 
 layers = keras.layers
 STEPS = 50
@@ -109,15 +111,16 @@ def custom_loop() -> dict[str, Any]:
     @tf.function
     def step(one: Any, other: Any) -> Any:
         with tf.GradientTape() as tape:
+            tape.watch([one, other])
             made = model([one, other], training=True)
             loss = sum(tf.reduce_mean(tf.square(part - 1.0)) for part in made)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply(gradients, model.trainable_variables)
-        return loss
+        gradients = tape.gradient(loss, [*model.trainable_variables, one, other])
+        optimizer.apply(gradients[:-2], model.trainable_variables)
+        return loss, gradients[-2:]  # as large as feature maps
 
     x, _ = data(BATCH * 2)
     for _ in range(STEPS):
-        loss = step(tf.constant(x[:BATCH]), tf.constant(x[BATCH:]))
+        loss, _ = step(tf.constant(x[:BATCH]), tf.constant(x[BATCH:]))
     return {"weights": digest(model), "loss": float(loss)}
 
 
@@ -154,6 +157,27 @@ def another_model() -> dict[str, Any]:
     return {"weights": [digest(model) for model in models]}
 
 
+def self_sized() -> dict[str, Any]:
+    """Fits twice, then with a larger batch; tells the pool's figures after each."""
+    model = network(resnet)
+    x, y = data(BATCH * 12)
+    pools = []
+    for batch in (BATCH, BATCH, BATCH * 6):
+        model.fit(x, y, batch, verbose=0)
+        pools.append(pool_figures())
+        call("dymem_reset_peaks")
+    return {"weights": digest(model), "pools": pools}
+
+
+def pool_figures() -> dict[str, Any]:
+    """Of the pool; nothing in plain TensorFlow."""
+    try:
+        figures: dict[str, Any] = call("dymem_statistics")["pool"]
+    except tf.errors.NotFoundError:
+        return {}
+    return figures
+
+
 def too_large() -> dict[str, Any]:
     """A batch that finds no room is an error; the model trains on with a smaller one."""
     model = network(resnet)
@@ -170,13 +194,57 @@ def too_large() -> dict[str, Any]:
     return {"said": said, "finite": bool(np.isfinite(model.get_weights()[0]).all())}
 
 
+def swapped(rows: int, value: float) -> Any:
+    """Sends a MiB for each row out, and returns what stands for it."""
+    return load().trepak_offload(tf.fill([rows, 1 << 18], float(value)), fetched_by="test")
+
+
+def fetched(one: Any, rows: int) -> Any:
+    """Reads what has left."""
+    return load().trepak_fetch(one, T=tf.float32, shape=[rows, 1 << 18]).numpy()
+
+
+def eviction() -> dict[str, Any]:
+    """What was prefetched fills the pool when a tensor is asked for that needs most of it."""
+    ones = [swapped(12, k) for k in range(4)]
+    load().trepak_synchronize()
+    for one in ones:
+        load().trepak_prefetch(one)
+    load().trepak_synchronize()
+    tf.zeros([44, 1 << 18])  # beside one of them
+    told = {"came": call("dymem_statistics")["swaps"]["fetched_tensors"]}
+    told["right"] = [bool((fetched(one, 12) == k).all()) for k, one in enumerate(ones)]
+    return told
+
+
+def evictions() -> dict[str, Any]:
+    """Threads that prefetch, ask for memory and read, in a pool that is too small for them."""
+
+    def one(seed: int) -> bool:
+        right = True
+        for k in range(40):
+            ones = [swapped(4, seed + k + i) for i in range(4)]
+            for each in ones:
+                load().trepak_prefetch(each)
+            load().trepak_synchronize()
+            tf.zeros([8, 1 << 18])
+            right &= all((fetched(o, 4) == seed + k + i).all() for i, o in enumerate(ones))
+        return bool(right)
+
+    with ThreadPoolExecutor(3) as threads:
+        return {"right": list(threads.map(one, [0, 1000, 2000]))}
+
+
 BODIES = (resnet, inception, densenet, deep)
 CASES = {
     **{body.__name__: (lambda body=body: fitted(body)) for body in BODIES},
     "custom_loop": custom_loop,
     "control_flow": control_flow,
     "another_model": another_model,
+    "self_sized": self_sized,
     "too_large": too_large,
+    "eviction": eviction,
+    "evictions": evictions,
 }
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trepak.ops.loader import call, call_before_ops
-from trepak.tf_plugins.memory.sizes import bytes_of, is_size
+from trepak.tf_plugins.memory.sizes import bytes_of, is_size, memory_share
 
 _PASS = "trepak_dymem"  # of ops/dymem_pass.cc
-_POLICIES = ("dymem", "superneurons", "none")
+_POLICIES = ("dymem", "vdnn", "superneurons", "none")
 _KINDS = ("gtbm", "best_fit", "first_fit")
-_BETA_PART = 32  # as the thesis's 300 MB are to its 10 GB
 _LATE = (
     "trepak.Dymem comes too late: TensorFlow has taken memory before, so its allocator can't be "
     "changed any more. Make it the first thing that the script does after its imports, before any "
@@ -36,15 +35,20 @@ class Dymem:
 
     Args:
         pool: bytes, or text such as "1GiB": what tensors may take, from the first step on. Kernels'
-            scratch that finds no room there comes on top, and is counted.
+            scratch that finds no room there comes on top, and is counted. Default: the pool finds
+            its size (section 4.1.3.3). It begins with half of the memory that this process may
+            count on, and keeps what the first step took, and beta; when that is not enough, as
+            for a larger batch, it takes another beta, or what a tensor needs, up to that half.
         beyond: where swapped tensors lie: a size, of this machine's memory, or a folder, for a file
-            on its disk.
-        policy: which tensors leave: "dymem", or for comparison "superneurons" (inputs of
-            convolutions only) or "none".
+            on its disk. Default: a quarter of the memory that this process may count on.
+        policy: which tensors leave: "dymem", or for comparison (section 4.2.1) "vdnn" (inputs of
+            all layers, each of which waits for the copies that began with the one before),
+            "superneurons" (inputs of convolutions only) or "none".
         placement: how tensors lie in the pool: "gtbm" (grouped by mobility, Algorithm 4),
             "best_fit" or "first_fit". Default: "gtbm" for "dymem" and "best_fit" for baselines.
         beta: bytes of the pool that are kept back until the rest is not enough, which is counted as
-            a shortage. Default: a 32nd of the pool.
+            a shortage; what a pool that finds its size adds to what it saw. Default: a 32nd of
+            the pool, or of what it saw.
         checksums: whether to prove that no swapped tensor changes, at the price of reading each
             three times.
 
@@ -55,16 +59,15 @@ class Dymem:
 
     def __init__(
         self,
-        pool: int | str,
-        beyond: int | str | os.PathLike[str],
+        pool: int | str | None = None,
+        beyond: int | str | os.PathLike[str] | None = None,
         *,
-        policy: Literal["dymem", "superneurons", "none"] = "dymem",
+        policy: Literal["dymem", "vdnn", "superneurons", "none"] = "dymem",
         placement: Literal["gtbm", "best_fit", "first_fit"] | None = None,
         beta: int | str | None = None,
         checksums: bool = False,
         _traces: bool = False,
     ) -> None:
-        pool_bytes = bytes_of(pool, "pool")
         placement = placement or ("gtbm" if policy == "dymem" else "best_fit")
         for name, value, choice in (
             ("policy", policy, _POLICIES),
@@ -72,11 +75,13 @@ class Dymem:
         ):
             if value not in choice:
                 raise ValueError(f"{name}={value!r} must be one of {', '.join(choice)}.")
+        beyond = memory_share() // 4 if beyond is None else beyond
         is_folder = not isinstance(beyond, int) and not is_size(os.fspath(beyond))
         wrong = call_before_ops(
             "install_dymem",
-            pool=pool_bytes,
-            beta=pool_bytes // _BETA_PART if beta is None else bytes_of(beta, "beta"),
+            pool=memory_share() // 2 if pool is None else bytes_of(pool, "pool"),
+            finds_limit=pool is None,
+            beta=0 if beta is None else bytes_of(beta, "beta"),
             beyond=0 if is_folder else bytes_of(beyond, "beyond"),  # type: ignore[arg-type]
             folder=str(Path(beyond).absolute()) if is_folder else "",  # type: ignore[arg-type]
             policy=policy,
@@ -94,10 +99,12 @@ class Dymem:
         """Returns what the pool and the swaps did since they were made; all sizes in bytes.
 
         Returns:
-            "pool": live and occupied memory, now and at most; shortages (times that beta was
-            needed), waits, failures. "swaps": tensors and bytes that left and came back. "beyond":
-            what they take there. "graphs": for each training step's graph its layers, its swapped
-            tensors, and what of it was left alone. "first_failure": why a tensor could not leave.
+            "pool": the limit, live and occupied memory, now and at most; shortages (times that
+            beta was needed), waits, failures. "swaps": tensors and bytes that left and came back,
+            and tensors that left again before anybody had read them. "beyond": what they take
+            there. "graphs": for each training step's graph its layers, its swapped tensors, the
+            layers that wait for copies, and what of it was left alone. "first_failure": why a
+            tensor could not leave.
         """
         told: dict[str, Any] = call("dymem_statistics")
         return told

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 namespace trepak {
 namespace {
@@ -49,8 +50,11 @@ Status MemoryPool::Make(const PoolOptions& options, std::unique_ptr<MemoryPool>*
 
 MemoryPool::MemoryPool(const PoolOptions& options)
     : options_(options),
-      placement_(Placement::Make(options.kind, options.limit - options.beta, options.limit)),
-      beta_left_(options.beta),
+      placement_(Placement::Make(
+          options.kind, options.limit - (options.finds_limit ? 0 : options.beta), options.limit)),
+      beta_(options.beta),
+      reserve_(options.finds_limit ? 0 : options.beta),
+      finds_limit_(options.finds_limit),
       is_resident_(PiecesOf(placement_->offsets())) {
   figures_.limit = options.limit;
 }
@@ -71,7 +75,7 @@ void* MemoryPool::Allocate(const Placement::Request& request, Patience patience)
     {
       std::lock_guard<std::mutex> lock(mutex_);
       void* memory = Place(request);
-      if (memory == nullptr && patience == Patience::kWait && CommitBeta()) {
+      while (memory == nullptr && patience == Patience::kWait && CommitBeta(request.bytes)) {
         memory = Place(request);
       }
       if (memory != nullptr || patience == Patience::kTry) {
@@ -131,13 +135,27 @@ void* MemoryPool::TakeOutside(size_t bytes) {
   return memory;
 }
 
-bool MemoryPool::CommitBeta() {
-  if (beta_left_ == 0 || !placement_->Grow(beta_left_)) {
+bool MemoryPool::CommitBeta(size_t bytes) {
+  const size_t more = std::min(reserve_, std::max(beta_, bytes));
+  if (more == 0 || !placement_->Grow(more)) {
     return false;
   }
-  beta_left_ = 0;
+  reserve_ -= more;
+  figures_.limit = std::max(figures_.limit, placement_->limit());
   ++figures_.shortages;
   return true;
+}
+
+void MemoryPool::Fit() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!std::exchange(finds_limit_, false)) {
+    return;
+  }
+  beta_ = beta_ > 0 ? beta_ : peak_extent_ / kBetaPart;
+  (void)placement_->Lower(peak_extent_ + beta_);
+  reserve_ = options_.limit - placement_->limit();
+  figures_.limit = placement_->limit();
+  GiveBack();
 }
 
 bool MemoryPool::Wait(int64_t releases, int64_t frees) {
@@ -180,7 +198,7 @@ void MemoryPool::Touch(size_t offset, size_t bytes) {
   }
   // Each region may end within a piece.
   constexpr size_t kRegionEnds = 4;
-  if (resident_pieces_ > PiecesOf(options_.limit) + kRegionEnds) {
+  if (resident_pieces_ > PiecesOf(figures_.limit) + kRegionEnds) {
     GiveBack();
   }
 }
@@ -217,6 +235,7 @@ void MemoryPool::CountPeaks() {
   const Placement::Figures& placed = placement_->figures();
   figures_.peak_live = std::max(figures_.peak_live, placed.live + figures_.small);
   figures_.peak_occupied = std::max(figures_.peak_occupied, placed.occupied + figures_.small);
+  peak_extent_ = std::max(peak_extent_, placed.extent + figures_.small);
 }
 
 void MemoryPool::ResetPeaks() {

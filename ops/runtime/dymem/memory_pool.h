@@ -21,6 +21,10 @@ struct PoolOptions {
   PoolKind kind = PoolKind::kGtbm;
   size_t limit = 0;  // bytes, beta included
   size_t beta = 0;   // bytes that are kept back until the rest is not enough
+  // The pool finds its size (section 4.1.3.3): all of the limit is there until Fit() lowers it to
+  // what was needed and beta. From then on, each shortage raises it by another beta, or by what the
+  // tensor takes if that is more, up to where it began. No beta: a part of what was needed.
+  bool finds_limit = false;
 };
 
 // What to do when there is no room.
@@ -31,7 +35,7 @@ enum class Patience {
 };
 
 struct PoolFigures {
-  size_t limit = 0;
+  size_t limit = 0;          // now
   size_t live = 0;           // bytes of tensors now, small ones included
   size_t peak_live = 0;      // since the last reset
   size_t occupied = 0;       // bytes of the address range in use, holes included
@@ -40,7 +44,7 @@ struct PoolFigures {
   size_t outside = 0;        // kernels' scratch that found no room, now
   size_t peak_outside = 0;
   int64_t allocations = 0;
-  int64_t shortages = 0;  // times that beta was committed
+  int64_t shortages = 0;  // times that beta, or another one, was committed
   int64_t waits = 0;      // times that somebody waited for a release
   int64_t failures = 0;   // tensors that found no room
   double waited_seconds = 0;
@@ -71,6 +75,8 @@ class MemoryPool {
   // region from shrinking. They are never refused; tensors that are placed get what they leave.
   static constexpr size_t kSmall = 4096;
   static constexpr size_t kAlignment = 64;
+  // Of a pool, beta takes one by default, as the thesis's 300 MB are to its 10 GB.
+  static constexpr size_t kBetaPart = 32;
 
   // Fails if so many addresses can't be reserved.
   static Status Make(const PoolOptions& options, std::unique_ptr<MemoryPool>* made);
@@ -84,6 +90,9 @@ class MemoryPool {
   // Null if there is no room. At a shortage beta is committed first, then releases are waited for.
   void* Allocate(const Placement::Request& request, Patience patience);
   void Free(void* memory);
+
+  // A whole iteration has run: a pool that finds its limit lowers it, once. Others have theirs.
+  void Fit();
 
   PoolFigures figures() const;
   void ResetPeaks();
@@ -101,8 +110,8 @@ class MemoryPool {
   void CountPeaks();  // under mutex_
   void* TakeSmall(size_t bytes);
   void* TakeOutside(size_t bytes);
-  // Whether there was some left. Under mutex_.
-  bool CommitBeta();
+  // For a tensor that has no room. Whether there was some left. Under mutex_.
+  bool CommitBeta(size_t bytes);
   // Waits until memory may have been freed. False if that is not to be expected.
   bool Wait(int64_t releases, int64_t frees);
   // Marks pages as in memory; gives others back to the system if that is more than the limit.
@@ -118,8 +127,11 @@ class MemoryPool {
   std::condition_variable freed_;
   // Guarded by mutex_.
   std::unique_ptr<Placement> placement_;
-  size_t beta_left_ = 0;
-  size_t last_bytes_ = 0;  // of the last request that was placed
+  size_t beta_;
+  size_t reserve_;          // by how much the limit may still be raised
+  bool finds_limit_;        // it is still to be lowered
+  size_t peak_extent_ = 0;  // of all regions and what is small, ever
+  size_t last_bytes_ = 0;   // of the last request that was placed
   int64_t frees_ = 0;
   std::vector<bool> is_resident_;  // by piece of kPiece bytes
   size_t resident_pieces_ = 0;

@@ -173,6 +173,61 @@ TEST(MemoryPoolTest, BetaIsCommittedOnceAtTheFirstShortage) {
   EXPECT_EQ(pool->figures().waits, 0);
 }
 
+std::unique_ptr<MemoryPool> PoolThatFindsItsLimit(size_t limit, size_t beta) {
+  std::unique_ptr<MemoryPool> pool;
+  EXPECT_EQ(MemoryPool::Make({PoolKind::kGtbm, limit, beta, true}, &pool), OkStatus());
+  return pool;
+}
+
+TEST(MemoryPoolTest, FitLowersTheLimitToThePeakAndBeta) {
+  const auto pool = PoolThatFindsItsLimit(kMegabyte, 16 * kKilobyte);
+  {
+    Taken small(pool.get(), 2000);
+    Taken low(pool.get(), 100 * kKilobyte),
+        high(pool.get(), 80 * kKilobyte, Patience::kTry, Mobility::kTemporary);
+    Taken other(pool.get(), 40 * kKilobyte, Patience::kTry, Mobility::kReclaimed);
+  }
+  EXPECT_EQ(pool->figures().limit, kMegabyte);
+  pool->ResetPeaks();
+  Taken here(pool.get(), 60 * kKilobyte);
+  pool->Fit();
+  const size_t limit = pool->figures().limit;
+  EXPECT_GT(limit, 236 * kKilobyte + 2000 - Placement::kGranularity) << "what is small counts";
+  EXPECT_LE(limit, 236 * kKilobyte + 3000);
+  EXPECT_FALSE(Taken(pool.get(), limit - 50 * kKilobyte).ok());
+  EXPECT_TRUE(Taken(pool.get(), limit - 61 * kKilobyte).ok());
+  EXPECT_EQ(pool->figures().shortages, 0);
+  pool->Fit();
+  EXPECT_EQ(pool->figures().limit, limit) << "once";
+}
+
+TEST(MemoryPoolTest, FitLeavesAGivenLimitAlone) {
+  const auto pool = Pool(kMegabyte, 16 * kKilobyte);
+  pool->Fit();
+  EXPECT_EQ(pool->figures().limit, kMegabyte);
+  EXPECT_TRUE(Taken(pool.get(), 1008 * kKilobyte).ok());
+}
+
+TEST(MemoryPoolTest, ShortagesRaiseALimitThatWasFoundUpToWhereItBegan) {
+  const auto pool = PoolThatFindsItsLimit(kMegabyte, 0);
+  { Taken all(pool.get(), 320 * kKilobyte); }
+  pool->Fit();
+  EXPECT_EQ(pool->figures().limit, 330 * kKilobyte) << "beta is a 32nd";
+  Taken first(pool.get(), 320 * kKilobyte), second(pool.get(), 8 * kKilobyte);
+  EXPECT_EQ(pool->figures().shortages, 0);
+  Taken third(pool.get(), 8 * kKilobyte, Patience::kWait);
+  EXPECT_EQ(pool->figures().limit, 340 * kKilobyte) << "another beta";
+  Taken larger(pool.get(), 400 * kKilobyte, Patience::kWait);
+  EXPECT_EQ(pool->figures().limit, 740 * kKilobyte) << "what it takes";
+  EXPECT_TRUE(third.ok() && larger.ok());
+  EXPECT_TRUE(Taken(pool.get(), 284 * kKilobyte, Patience::kWait).ok());
+  EXPECT_EQ(pool->figures().limit, kMegabyte);
+  EXPECT_EQ(pool->figures().shortages, 3);
+  EXPECT_EQ(pool->figures().waits, 0);
+  EXPECT_FALSE(Taken(pool.get(), 300 * kKilobyte, Patience::kWait).ok());
+  EXPECT_EQ(pool->figures().shortages, 3);
+}
+
 TEST(MemoryPoolTest, ScratchIsTakenFromOutsideWhenThereIsNoRoom) {
   const auto pool = Pool(64 * kKilobyte);
   Taken all(pool.get(), 64 * kKilobyte, Patience::kScratch);

@@ -48,7 +48,14 @@ std::optional<Swap> SwapOf(const StepGraph& graph, SwapPolicy policy, int number
   return swap;
 }
 
-// Sets fetch_at. What the running layer reads counts while its last reader has not ended.
+// vDNN's: each comes back beside the layer before the one that needs it.
+void FetchOneLayerAhead(SwapPlan* plan) {
+  for (Swap& swap : plan->swaps) {
+    swap.fetch_at = std::max(plan->first_backward, swap.needed_at - 1);
+  }
+}
+
+// Algorithm 3. What the running layer reads counts while its last reader has not ended.
 void ChooseFetches(const std::vector<int>& position, SwapPlan* plan) {
   std::vector<int> last_reads;  // of the convolutions' inputs so far, the latest first
   for (Swap& swap : plan->swaps) {
@@ -99,7 +106,11 @@ SwapPlan PlanSwaps(const StepGraph& graph, const std::vector<int>& order, SwapPo
   }
   std::stable_sort(plan.swaps.begin(), plan.swaps.end(),
                    [](const Swap& a, const Swap& b) { return a.needed_at < b.needed_at; });
-  ChooseFetches(position, &plan);
+  if (plan.waits_each_layer) {
+    FetchOneLayerAhead(&plan);
+  } else {
+    ChooseFetches(position, &plan);
+  }
   return plan;
 }
 

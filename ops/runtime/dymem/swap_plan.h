@@ -10,8 +10,10 @@
 namespace trepak {
 
 enum class SwapPolicy {
-  kNone,          // nothing leaves
-  kVdnn,          // inputs of all layers; copies and layers wait for each other
+  kNone,  // nothing leaves
+  // Inputs of all layers; copies and layers wait for each other. That is vDNN's static mode. Its
+  // dynamic one chooses some of the layers by runs that may fail, for which there is the replay.
+  kVdnn,
   kSuperNeurons,  // inputs of convolutions
   kDymem,
 };

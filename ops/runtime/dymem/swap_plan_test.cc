@@ -64,6 +64,16 @@ TEST(SwapPlanTest, PolicyDecidesWhoseInputsLeave) {
   EXPECT_FALSE(PlanOf(step, SwapPolicy::kSuperNeurons).waits_each_layer);
 }
 
+TEST(SwapPlanTest, VdnnFetchesOneLayerAhead) {
+  for (const TestStep& step : {EachKind(), InceptionStep(2), ResidualStep(2), RandomStep(1)}) {
+    const SwapPlan plan = PlanOf(step, SwapPolicy::kVdnn);
+    ASSERT_FALSE(plan.swaps.empty());
+    for (const Swap& swap : plan.swaps) {
+      EXPECT_EQ(swap.fetch_at, std::max(plan.first_backward, swap.needed_at - 1));
+    }
+  }
+}
+
 TEST(SwapPlanTest, OneReaderThatOffloadsIsEnough) {
   TestStep step;
   step.Layer("images", LayerKind::kOther, {});
