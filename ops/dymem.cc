@@ -37,6 +37,18 @@ bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64
   return true;
 }
 
+size_t Dymem::needed() const { return pool_->live() + engine_->tier().used(); }
+
+bool Dymem::Keeps(int64_t step) {
+  if (options_.traces) {
+    return true;
+  }
+  if (options_.always_swaps || options_.policy != SwapPolicy::kDymem) {
+    return false;
+  }
+  return gate_.Keeps(step, needed(), pool_->limit() - options_.pool.beta);
+}
+
 void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                     const std::vector<std::string>& blind) {
   std::lock_guard<std::mutex> lock(mutex_);

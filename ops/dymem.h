@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/dymem_trace.h"
+#include "ops/runtime/dymem/fit_gate.h"
 #include "ops/runtime/dymem/memory_pool.h"
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_engine.h"
@@ -25,7 +26,8 @@ struct DymemOptions {
   PoolOptions pool;
   SwapPolicy policy = SwapPolicy::kDymem;
   bool checksums = false;
-  bool traces = false;  // steps are for replays: nothing leaves, but all that could is told
+  bool always_swaps = false;  // also if the step fits into the pool
+  bool traces = false;        // steps are for replays: nothing leaves, but all that could is told
 };
 
 // What the pass did to one graph.
@@ -52,6 +54,11 @@ class Dymem : public PoolRelief {
   // Null unless it is asked for.
   DymemTrace* trace() { return trace_.get(); }
   UnreadTensors& unread() { return unread_; }
+  FitGate& gate() { return gate_; }
+  // Whether a tensor stays that would leave now; see FitGate.
+  bool Keeps(int64_t step);
+  // Bytes that live or are away.
+  size_t needed() const;
 
   int64_t releases() const override { return engine_->releases(); }
   // If no offload is under way, what was prefetched leaves again, the tensor needed last first.
@@ -85,6 +92,7 @@ class Dymem : public PoolRelief {
   const std::unique_ptr<SwapEngine> engine_;
   const std::unique_ptr<DymemTrace> trace_;
   UnreadTensors unread_;
+  FitGate gate_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

@@ -133,6 +133,7 @@ std::string Install(const Json& given) {
   }
   options.policy = SwapPolicyOf(given.at("policy"));
   options.checksums = given.at("checksums");
+  options.always_swaps = given.at("always_swap");
   options.traces = given.at("traces");
   std::unique_ptr<SwapTier> tier;
   const std::string folder = given.at("folder");

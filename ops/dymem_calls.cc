@@ -43,6 +43,7 @@ absl::Status GetStatistics(const Arguments&, Json* result) {
   const SwapEngine& engine = dymem->engine();
   *result = {{"pool", Told(dymem->pool().figures())},
              {"swaps", Told(engine.counters())},
+             {"kept_steps", dymem->gate().kept_steps()},
              {"beyond",
               {{"used_bytes", engine.tier().used()},
                {"peak_bytes", engine.tier().peak()},

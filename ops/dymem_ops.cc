@@ -62,7 +62,9 @@ class OffloadOp : public tf::OpKernel {
     if (DymemTrace* const trace = dymem->trace()) {
       trace->recorder().Swapped(context->input(0).tensor_data().data(), called_);
     }
-    OutputShared(context, 0, SwappedTensor::Offload(dymem, called_, context->input(0)));
+    const auto make =
+        dymem->Keeps(context->step_id()) ? &SwappedTensor::Keep : &SwappedTensor::Offload;
+    OutputShared(context, 0, make(dymem, called_, context->input(0)));
   }
 
  private:
@@ -90,6 +92,8 @@ class FetchOp : public tf::AsyncOpKernel {
       done();
       return;
     }
+    Dymem& dymem = *Dymem::Global();
+    dymem.gate().Note(dymem.needed());
     swapped->Fetch([context, done = std::move(done)](const absl::Status& status, tf::Tensor value) {
       if (status.ok()) {
         context->set_output(0, std::move(value));

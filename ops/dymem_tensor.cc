@@ -15,6 +15,29 @@ std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::s
   return made;
 }
 
+std::shared_ptr<SwappedTensor> SwappedTensor::Keep(Dymem* dymem, const std::string& name,
+                                                   tensorflow::Tensor tensor) {
+  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, tensor));
+  std::lock_guard<std::mutex> lock(made->mutex_);
+  made->state_ = State::kHere;
+  made->back_ = std::move(tensor);
+  made->unread_ = dymem->unread().AddKept([leave = made->Leaving(), dymem] {
+    const bool left = leave();
+    if (left) {
+      dymem->gate().Short();
+    }
+    return left;
+  });
+  return made;
+}
+
+UnreadTensors::Leave SwappedTensor::Leaving() {
+  return [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self != nullptr && self->Leave();
+  };
+}
+
 SwappedTensor::~SwappedTensor() {
   dymem_.unread().Remove(unread_);
   dymem_.engine().Drop(handle_);
@@ -122,10 +145,7 @@ void SwappedTensor::Came(Patience patience, const Status& status) {
       here = Read();
     } else {
       state_ = State::kHere;
-      unread_ = dymem_.unread().Add([weak = weak_from_this()] {
-        const auto self = weak.lock();
-        return self != nullptr && self->Leave();
-      });
+      unread_ = dymem_.unread().Add(Leaving());
     }
     waiting = std::exchange(waiting_, nullptr);
   }

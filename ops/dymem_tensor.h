@@ -27,6 +27,9 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   // `name`: of its memory when it comes back, for placement and errors.
   static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& name,
                                                 tensorflow::Tensor tensor);
+  // It stays where it is, and leaves at a shortage only.
+  static std::shared_ptr<SwappedTensor> Keep(Dymem* dymem, const std::string& name,
+                                             tensorflow::Tensor tensor);
   ~SwappedTensor();
   SwappedTensor(const SwappedTensor&) = delete;
   SwappedTensor& operator=(const SwappedTensor&) = delete;
@@ -48,6 +51,8 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
       : dymem_(*dymem), name_(std::move(name)), type_(tensor.dtype()), shape_(tensor.shape()) {}
 
   void SendOut(tensorflow::Tensor tensor);
+  // How it leaves at a shortage.
+  UnreadTensors::Leave Leaving();
   // Sends it out again, unless somebody has read it.
   bool Leave();
   // Under mutex_.

@@ -196,7 +196,7 @@ def too_large() -> dict[str, Any]:
 
 def swapped(rows: int, value: float) -> Any:
     """Sends a MiB for each row out, and returns what stands for it."""
-    return load().trepak_offload(tf.fill([rows, 1 << 18], float(value)), fetched_by="test")
+    return load().trepak_offload(tf.fill([rows, 1 << 18], float(value)), called="test")
 
 
 def fetched(one: Any, rows: int) -> Any:

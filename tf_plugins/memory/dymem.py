@@ -51,6 +51,9 @@ class Dymem:
             the pool, or of what it saw.
         checksums: whether to prove that no swapped tensor changes, at the price of reading each
             three times.
+        always_swap: whether "dymem" swaps also where a step fits into the pool. By default it swaps
+            in the first step, and later only if what that step needed at most does not fit; what
+            stayed leaves when memory is short after all.
 
     Raises:
         RuntimeError: TensorFlow has taken memory before, or this process has a Dymem.
@@ -66,6 +69,7 @@ class Dymem:
         placement: Literal["gtbm", "best_fit", "first_fit"] | None = None,
         beta: int | str | None = None,
         checksums: bool = False,
+        always_swap: bool = False,
         _traces: bool = False,
     ) -> None:
         placement = placement or ("gtbm" if policy == "dymem" else "best_fit")
@@ -87,6 +91,7 @@ class Dymem:
             policy=policy,
             placement=placement,
             checksums=checksums,
+            always_swap=always_swap,
             traces=_traces,
         )
         if wrong in ("late", "twice"):
@@ -103,8 +108,8 @@ class Dymem:
             beta was needed), waits, failures. "swaps": tensors and bytes that left and came back,
             and tensors that left again before anybody had read them. "beyond": what they take
             there. "graphs": for each training step's graph its layers, its swapped tensors, the
-            layers that wait for copies, and what of it was left alone. "first_failure": why a
-            tensor could not leave.
+            layers that wait for copies, and what of it was left alone. "kept_steps": those in
+            which nothing left, as all fitted. "first_failure": why a tensor could not leave.
         """
         told: dict[str, Any] = call("dymem_statistics")
         return told

@@ -231,6 +231,16 @@ PoolFigures MemoryPool::figures() const {
   return figures;
 }
 
+size_t MemoryPool::live() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return placement_->figures().live + figures_.small;
+}
+
+size_t MemoryPool::limit() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return figures_.limit;
+}
+
 void MemoryPool::CountPeaks() {
   const Placement::Figures& placed = placement_->figures();
   figures_.peak_live = std::max(figures_.peak_live, placed.live + figures_.small);

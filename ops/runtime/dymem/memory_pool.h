@@ -95,6 +95,8 @@ class MemoryPool {
   void Fit();
 
   PoolFigures figures() const;
+  size_t live() const;  // bytes of tensors now
+  size_t limit() const;
   void ResetPeaks();
   // Of blocks and gaps, for error messages.
   std::string Map() const;

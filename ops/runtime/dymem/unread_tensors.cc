@@ -11,6 +11,12 @@ int64_t UnreadTensors::Add(Leave leave) {
   return last_number_;
 }
 
+int64_t UnreadTensors::AddKept(Leave leave) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  tensors_[--last_kept_] = std::move(leave);
+  return last_kept_;
+}
+
 void UnreadTensors::Remove(int64_t number) {
   std::lock_guard<std::mutex> lock(mutex_);
   tensors_.erase(number);

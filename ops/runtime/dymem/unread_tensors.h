@@ -1,4 +1,4 @@
-// Tensors that were prefetched and wait to be read: what may leave again at a shortage.
+// Tensors that wait in memory to be read: what may leave at a shortage.
 
 #ifndef TREPAK_OPS_RUNTIME_DYMEM_UNREAD_TENSORS_H_
 #define TREPAK_OPS_RUNTIME_DYMEM_UNREAD_TENSORS_H_
@@ -17,9 +17,12 @@ class UnreadTensors {
   // Sends the tensor out again. False if somebody has read it meanwhile, or it is gone.
   using Leave = std::function<bool()>;
 
-  // Prefetches are queued in the order in which tensors are needed, so that what comes later is
-  // needed later. Returns its number, which is above 0.
+  // One that was prefetched. Prefetches are queued in the order in which tensors are needed, so
+  // that what comes later is needed later. Returns its number, which is above 0.
   int64_t Add(Leave leave);
+  // One that stayed. The backward pass needs it after all that were prefetched, and after those
+  // that stayed later.
+  int64_t AddKept(Leave leave);
   // It was read, or is gone. It may have been removed before.
   void Remove(int64_t number);
 
@@ -33,6 +36,7 @@ class UnreadTensors {
   // Guarded by mutex_.
   std::map<int64_t, Leave> tensors_;
   int64_t last_number_ = 0;
+  int64_t last_kept_ = int64_t{1} << 62;  // its number; they go down
   int64_t evicted_ = 0;
 };
 
