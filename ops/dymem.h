@@ -16,19 +16,21 @@
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_engine.h"
 #include "ops/runtime/dymem/swap_plan.h"
+#include "ops/runtime/dymem/wait_clock.h"
 
 namespace trepak {
 
 struct DymemOptions {
   PoolOptions pool;
   SwapPolicy policy = SwapPolicy::kDymem;
+  std::string policy_name;  // the same, as it was given
   bool checksums = false;
 };
 
 // What the pass did to one graph.
 struct DymemPlan {
   std::string graph;
-  int64_t layers = 0;  // nodes that touch feature maps
+  int64_t layers = 0;  // nodes that touch feature maps; none: the graph is as it was
   int64_t swapped = 0;
   std::string left_alone;  // what; empty if nothing was
 };
@@ -48,10 +50,13 @@ class Dymem : public PoolRelief {
 
   int64_t releases() const override { return engine_->releases(); }
   bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override {
+    const auto waits = waits_.Wait();
     return engine_->WaitForRelease(deadline, releases);
   }
+  // The computation's, for copies.
+  WaitClock& waits() { return waits_; }
 
-  // Keeps what the pass says of the outputs of nodes, by name.
+  // Keeps what the pass says of the outputs of nodes, by name. Says once if anything is left alone.
   void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                const std::vector<std::string>& blind);
   std::vector<DymemPlan> plans() const;
@@ -63,8 +68,10 @@ class Dymem : public PoolRelief {
 
   // A step whose tensor found no room must fail. Some kernels don't look whether they got memory:
   // they get it from outside, and the step fails at the next one that looks. `node`: empty if that
-  // is not known.
+  // is not known. Says so on the error stream, with a map of the pool, once for each step.
   void Doom(int64_t step, const std::string& node, size_t bytes);
+  // What was said there last, once; empty if nothing was since.
+  std::string TakeShortage();
   // Why; OK if it is not doomed.
   Status DoomOf(int64_t step) const;
   // Its kernel does not look.
@@ -77,14 +84,17 @@ class Dymem : public PoolRelief {
   const DymemOptions options_;
   const std::unique_ptr<MemoryPool> pool_;
   const std::unique_ptr<SwapEngine> engine_;
+  WaitClock waits_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<DymemPlan> plans_;
+  bool has_left_alone_ = false;  // anything; said once
   std::unordered_map<std::string, TensorGroup> groups_;
   std::unordered_set<std::string> blind_;  // nodes
   int64_t doomed_step_ = kNoStep;          // the last one
   Status doom_;
+  std::string shortage_;
 };
 
 // Makes the graph pass known to TensorFlow; once, since a second time ends the process. Not when

@@ -128,7 +128,8 @@ std::string Install(const Json& given) {
   options.pool.kind = KindOf(given.at("placement"));
   options.pool.limit = given.at("pool");
   options.pool.beta = given.at("beta");
-  options.policy = PolicyOf(given.at("policy"));
+  options.policy_name = given.at("policy");
+  options.policy = PolicyOf(options.policy_name);
   options.checksums = given.at("checksums");
   std::unique_ptr<SwapTier> tier;
   const std::string folder = given.at("folder");

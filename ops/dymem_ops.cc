@@ -57,7 +57,8 @@ class OffloadOp : public tf::OpKernel {
   void Compute(tf::OpKernelContext* context) override {
     Dymem* const dymem = Dymem::Global();
     OP_REQUIRES(context, dymem != nullptr, absl::FailedPreconditionError("trepak: no Dymem here"));
-    OutputShared(context, 0, SwappedTensor::Offload(dymem, fetched_by_, context->input(0)));
+    OutputShared(context, 0,
+                 SwappedTensor::Offload(dymem, fetched_by_, context->step_id(), context->input(0)));
   }
 
  private:
@@ -85,7 +86,9 @@ class FetchOp : public tf::AsyncOpKernel {
       done();
       return;
     }
-    swapped->Fetch([context, done = std::move(done)](const absl::Status& status, tf::Tensor value) {
+    swapped->Fetch([context, done = std::move(done), waits = Dymem::Global()->waits().Wait()](
+                       const absl::Status& status, tf::Tensor value) mutable {
+      waits = nullptr;
       if (status.ok()) {
         context->set_output(0, std::move(value));
       } else {
@@ -106,6 +109,7 @@ class SynchronizeOp : public tf::OpKernel {
     Dymem& dymem = *Dymem::Global();
     OP_REQUIRES_OK(context, ToAbslStatus(dymem.DoomOf(context->step_id())));
     const SwapEngine& engine = dymem.engine();
+    const auto waits = dymem.waits().Wait();
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeOffloads(deadline)));
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeFetches(deadline)));
   }

@@ -9,10 +9,10 @@
 namespace trepak {
 
 std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::string& node,
-                                                      tensorflow::Tensor tensor) {
-  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, node, tensor));
+                                                      int64_t step, tensorflow::Tensor tensor) {
+  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, node, step, tensor));
   SwapSource source;
-  source.name = node;
+  source.name = node.substr(0, node.rfind("/trepak_"));  // the node that made it
   source.data = tensor.tensor_data().data();
   source.bytes = tensor.tensor_data().size();
   source.release = [hold = made->hold_] { hold->tensor = tensorflow::Tensor(); };
@@ -65,8 +65,8 @@ void SwappedTensor::Bring(Patience patience) {
 }
 
 Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
-  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(node_, Dymem::kNoStep, "output",
-                                                              type_, [] { return std::string(); });
+  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(node_, step_, "output", type_,
+                                                              [] { return std::string(); });
   tensorflow::AllocationAttributes attributes;
   attributes.retry_on_failure = patience == Patience::kWait;
   back_ = tensorflow::Tensor(tensorflow::cpu_allocator(), type_, shape_, attributes);

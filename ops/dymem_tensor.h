@@ -3,6 +3,7 @@
 #ifndef TREPAK_OPS_DYMEM_TENSOR_H_
 #define TREPAK_OPS_DYMEM_TENSOR_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,8 +24,9 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   static constexpr char kName[] = "swapped tensor";
   using Fetched = std::function<void(const absl::Status&, tensorflow::Tensor)>;
 
-  // `node`: has its memory when it comes back; for placement and errors.
-  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& node,
+  // `node`: has its memory when it comes back; for placement and errors. `step`: fails if there is
+  // no room for it then.
+  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& node, int64_t step,
                                                 tensorflow::Tensor tensor);
   ~SwappedTensor();
   SwappedTensor(const SwappedTensor&) = delete;
@@ -43,9 +45,10 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   };
   enum class State { kAway, kComing, kHere };
 
-  SwappedTensor(Dymem* dymem, std::string node, const tensorflow::Tensor& tensor)
+  SwappedTensor(Dymem* dymem, std::string node, int64_t step, const tensorflow::Tensor& tensor)
       : dymem_(*dymem),
         node_(std::move(node)),
+        step_(step),
         type_(tensor.dtype()),
         shape_(tensor.shape()),
         hold_(std::make_shared<Hold>(Hold{tensor})) {}
@@ -56,6 +59,7 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
 
   Dymem& dymem_;
   const std::string node_;
+  const int64_t step_;
   const tensorflow::DataType type_;
   const tensorflow::TensorShape shape_;
   const std::shared_ptr<Hold> hold_;
