@@ -25,25 +25,26 @@ class WaitClock {
   // So far, those who wait now included.
   double seconds() const {
     std::lock_guard<std::mutex> lock(mutex_);
-    return std::chrono::duration<double>(waited_ + SinceBegun()).count();
+    return std::chrono::duration<double>(waited_ + Since(Clock::now())).count();
   }
 
  private:
   void Change(int by) {
     std::lock_guard<std::mutex> lock(mutex_);
-    waited_ += SinceBegun();
+    const Clock::time_point now = Clock::now();
+    waited_ += Since(now);
     waiting_ += by;
-    begun_ = Clock::now();
+    changed_ = now;
   }
-  // Under mutex_.
-  Clock::duration SinceBegun() const {
-    return waiting_ > 0 ? Clock::now() - begun_ : Clock::duration::zero();
+  // What was waited from the last change until now. Under mutex_.
+  Clock::duration Since(Clock::time_point now) const {
+    return waiting_ > 0 ? now - changed_ : Clock::duration::zero();
   }
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   int waiting_ = 0;
-  Clock::time_point begun_;  // the last change
+  Clock::time_point changed_;  // last
   Clock::duration waited_ = Clock::duration::zero();
 };
 
