@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -12,11 +14,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from rich.console import Console
 
 import trepak.callbacks
-from trepak.scripts import trace
+from trepak.scripts import top, trace
 from trepak.tf_plugins.callbacks import memory_drawings
-from trepak.tf_plugins.callbacks.memory_figures import Tally, format_bytes
+from trepak.tf_plugins.callbacks.memory_figures import MemoryFigures, Tally, format_bytes
 
 WORKER = Path(__file__).parent.parent / "workers" / "memory_monitor.py"
 MIB = 1 << 20
@@ -81,7 +84,27 @@ def test_the_curve_is_of_one_step(swapping: Told) -> None:
 def test_top_shows_the_figures_while_it_runs(swapping: Told) -> None:
     told = swapping.cases["monitored"]
     assert "live and" in told["shown"] and "out and" in told["shown"]
-    assert told["hidden"] == 0, "the job's file goes with it"
+    assert told["after"] == 0, "the job's file goes with it"
+
+
+def test_top_passes_over_what_is_no_memory(tmp_path: Path) -> None:
+    figures = dataclasses.asdict(MemoryFigures(2, *[1.0] * 10))
+    job = {"pid": os.getpid(), "command": "train.py", "steps": 2, "rank": 1, "memory": figures}
+    (tmp_path / "1.memory.json").write_text(json.dumps(job))
+    for number, wrong in enumerate(({}, [], {**figures, "in_bytes": "x"}), start=2):
+        (tmp_path / f"{number}.memory.json").write_text(json.dumps(job | {"memory": wrong}))
+    stream = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(top.sinks, "status_folder", lambda: tmp_path)
+        top.show(None, once=True, console=Console(file=stream, width=200))
+    assert stream.getvalue().splitlines() == [
+        "train.py: 2 steps, memory of rank 1",
+        MemoryFigures(2, *[1.0] * 10).line(),
+    ]
+
+
+def test_no_change_of_keras_hides_another(swapping: Told) -> None:
+    assert swapping.cases["monitored"]["hidden"] == []
 
 
 def test_the_timeline_shows_copies_and_the_pool(swapping: Told, tmp_path: Path) -> None:

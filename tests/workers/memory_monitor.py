@@ -20,6 +20,8 @@ from dymem_training import BATCH, SIDE, control_flow, data, network, resnet
 import trepak
 from trepak.ops.timeline import close_timeline, open_timeline
 from trepak.scripts import top
+from trepak.tf_plugins.model import keras_hooks
+from trepak.tf_plugins.model.keras_changes import CHANGES
 
 STEPS, EPOCHS = 8, 2
 
@@ -47,13 +49,22 @@ def fitted(model: Any, folder: Path, looks: Any = None) -> dict[str, Any]:
 
 
 def monitored(folder: Path) -> dict[str, Any]:
-    """A training with a timeline."""
+    """A training with a timeline, of what distributed models change as well."""
+    keras_hooks.install()
+    # What a class changes must not hide what those above it change, now or later.
+    hidden = [
+        one.method
+        for one in CHANGES
+        if issubclass(keras.Model, one.owner)
+        and getattr(keras.Model, one.method) is not vars(one.owner)[one.method]
+    ]
     looks = Looks()
     about = {"rank": 0, "size": 1, "clock": "c"}
     open_timeline(str(folder / "rank-0.json"), 0, "rank 0", about)
     told = fitted(network(resnet), folder, looks)
     close_timeline()
-    return told | {"shown": looks.shown, "hidden": len(top.local_jobs(top.sinks.status_folder()))}
+    after = len(top.local_jobs(top.sinks.status_folder()))
+    return told | {"shown": looks.shown, "after": after, "hidden": hidden}
 
 
 def left_alone(folder: Path) -> dict[str, Any]:
@@ -76,11 +87,12 @@ def unseen(folder: Path) -> dict[str, Any]:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(tf.matmul(tf.ones([2, SIDE]), weights) ** 2)
             tape.gradient(loss, [weights])
-        for _ in range(2):
+        for jit_compile in ("auto", True):
             keras.utils.set_random_seed(1)
             model = keras.Sequential([keras.Input((SIDE, SIDE, 3)), keras.layers.Flatten()])
             model.add(keras.layers.Dense(5, "softmax"))
-            model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=True)
+            model._resolve_auto_jit_compile = lambda: True  # as on a machine with a GPU
+            model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=jit_compile)
             told = fitted(model, folder)
     ours = [str(one.message) for one in caught if "Dymem" in str(one.message)]
     return told | {"warnings": ours}

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from trepak.ops.loader import call
 from trepak.tf_plugins.model.keras_changes import change
@@ -32,9 +32,10 @@ _LEAST_EAGER = 2
 @functools.cache
 def install() -> None:
     """Puts the changes in place, once; call it where a Dymem is made."""
+    says = "TensorFlow's error tells nothing of Dymem's pool"
     for method in _TRAINS:
-        change(keras.Model, method, _with_map, "TensorFlow's error tells nothing of Dymem's pool")
-    change(keras.Model, "make_train_function", _without_xla, "XLA hides the step from Dymem")
+        change(TensorFlowTrainer, method, _with_map, says)
+    change(TensorFlowTrainer, "make_train_function", _without_xla, "XLA hides the step from Dymem")
     change(tf.GradientTape, "gradient", _in_a_graph, "eager gradients are no graph for Dymem")
 
 
@@ -67,6 +68,7 @@ def _without_xla(plain: Callable[..., Any]) -> Callable[..., Any]:
 def _in_a_graph(plain: Callable[..., Any]) -> Callable[..., Any]:
     eager = 0
 
+    @tf.autograph.experimental.do_not_convert  # a function that is traced may call it
     def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal eager
         if eager < _LEAST_EAGER and tf.executing_eagerly():
