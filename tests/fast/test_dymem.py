@@ -68,7 +68,7 @@ def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path
 
 
 def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
-    """The pool is a part of what lives at once without swaps; how fast copies are decides nothing."""
+    """The pool is a part of what lives at once without swaps; the copies' speed decides nothing."""
     beyond = {"beyond": "1GiB"}
     none = trained({**beyond, "pool": "1GiB", "policy": "none"}, "deep")["deep"]
     pool = int(none["statistics"]["pool"]["peak_live_bytes"] * 0.6)
