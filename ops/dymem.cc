@@ -31,6 +31,11 @@ Dymem* Dymem::Global() { return global.load(); }
 void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                     const std::vector<std::string>& blind) {
   std::lock_guard<std::mutex> lock(mutex_);
+  for (const DymemPlan& known : plans_) {
+    if (known.graph == plan.graph && known.layers == 0 && plan.layers == 0) {
+      return;  // Grappler calls twice, and this graph has no mark
+    }
+  }
   if (!plan.left_alone.empty() && !has_left_alone_) {
     has_left_alone_ = true;
     std::fprintf(stderr,

@@ -49,7 +49,7 @@ def swapping(tmp_path_factory: pytest.TempPathFactory) -> Told:
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("short")
-    return Told(folder, {"pool": "48MiB", "beyond": "1GiB"}, "unseen", "no_room")
+    return Told(folder, {"pool": "48MiB", "beyond": "1GiB"}, "unseen", "tiny", "no_room")
 
 
 def test_the_monitor_shows_what_was_swapped(swapping: Told) -> None:
@@ -137,6 +137,11 @@ def test_what_dymem_cannot_see_is_said_once(short: Told) -> None:
     assert told["why"].startswith("jit_compile=True has XLA compile the step")
     assert told["figures"]["out_bytes"] == 0
     assert short.output.count("Nothing was swapped: jit_compile=True") == 2
+
+
+def test_a_step_without_feature_maps_is_told(short: Told) -> None:
+    assert short.cases["tiny"]["why"].startswith("nothing in the step is a feature map")
+    assert short.output.count(": 0 layers, 0 tensors swapped") == 1
 
 
 def test_a_step_without_room_tells_what_lies_in_the_pool(short: Told) -> None:

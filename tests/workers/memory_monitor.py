@@ -98,6 +98,15 @@ def unseen(folder: Path) -> dict[str, Any]:
     return told | {"warnings": ours}
 
 
+def tiny(folder: Path) -> dict[str, Any]:
+    """A step without a tensor that is worth to be swapped."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    monitor = trepak.callbacks.MemoryMonitor()
+    model.fit(np.ones((4, 3)), np.ones((4, 1)), verbose=0, callbacks=[monitor])
+    return {"why": monitor.why_nothing}
+
+
 def no_room(folder: Path) -> dict[str, Any]:
     """A batch that finds no room: in `fit`, and in a loop of one's own."""
     model = network(resnet)
@@ -119,7 +128,7 @@ def no_room(folder: Path) -> dict[str, Any]:
     return {"said": said, "finite": bool(np.isfinite(model.get_weights()[0]).all())}
 
 
-CASES = (monitored, left_alone, plain, unseen, no_room)
+CASES = (monitored, left_alone, plain, unseen, tiny, no_room)
 
 
 def main() -> None:
