@@ -1,6 +1,7 @@
 #include "ops/dymem.h"
 
 #include <atomic>
+#include <cstdio>
 #include <utility>
 
 namespace trepak {
@@ -29,6 +30,7 @@ Dymem* Dymem::Make(const DymemOptions& options, std::unique_ptr<MemoryPool> pool
 Dymem* Dymem::Global() { return global.load(); }
 
 bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) {
+  const auto waits = waits_.Wait();
   while (!engine_->WaitForRelease(deadline, releases)) {
     if (std::chrono::steady_clock::now() >= deadline || !unread_.EvictLast()) {
       return false;
@@ -52,6 +54,18 @@ bool Dymem::Keeps(int64_t step) {
 void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                     const std::vector<std::string>& blind) {
   std::lock_guard<std::mutex> lock(mutex_);
+  for (const DymemPlan& known : plans_) {
+    if (known.graph == plan.graph && known.layers == 0 && plan.layers == 0) {
+      return;  // Grappler calls twice, and this graph has no mark
+    }
+  }
+  if (!plan.left_alone.empty() && !has_left_alone_) {
+    has_left_alone_ = true;
+    std::fprintf(stderr,
+                 "trepak: Dymem leaves %s of the graph '%s' alone: what they make stays in the "
+                 "pool. Unroll loops whose feature maps are large.\n",
+                 plan.left_alone.c_str(), plan.graph.c_str());
+  }
   plans_.push_back(std::move(plan));
   for (const auto& [node, group] : groups) {
     groups_[node] = group;
@@ -71,18 +85,24 @@ TensorGroup Dymem::GroupOf(const std::string& node) const {
 }
 
 void Dymem::Doom(int64_t step, const std::string& node, size_t bytes) {
-  if (step == kNoStep) {
-    return;  // it would doom all others that belong to none
-  }
   std::lock_guard<std::mutex> lock(mutex_);
-  if (doomed_step_ == step && !doom_.ok()) {
+  if (step != kNoStep && doomed_step_ == step) {
     return;  // the first one is what matters
   }
-  doomed_step_ = step;
-  doom_ = ResourceExhaustedError("the output of '" + node + "', " + std::to_string(bytes) +
-                                 " bytes, finds no room in Dymem's pool of " +
-                                 std::to_string(options_.pool.limit) +
-                                 " bytes: give it more, or train with a smaller batch");
+  shortage_ = (node.empty() ? "a tensor" : "the output of '" + node + "'") + ", " +
+              std::to_string(bytes) + " bytes, finds no room in Dymem's pool of " +
+              std::to_string(options_.pool.limit) +
+              " bytes: give it more, or train with a smaller batch. " + pool_->Map();
+  std::fprintf(stderr, "trepak: %s\n", shortage_.c_str());
+  if (step != kNoStep) {  // else it would doom all others that belong to none
+    doomed_step_ = step;
+    doom_ = ResourceExhaustedError(shortage_);
+  }
+}
+
+std::string Dymem::TakeShortage() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(shortage_, "");
 }
 
 Status Dymem::DoomOf(int64_t step) const {

@@ -19,12 +19,14 @@
 #include "ops/runtime/dymem/swap_engine.h"
 #include "ops/runtime/dymem/swap_plan.h"
 #include "ops/runtime/dymem/unread_tensors.h"
+#include "ops/runtime/dymem/wait_clock.h"
 
 namespace trepak {
 
 struct DymemOptions {
   PoolOptions pool;
   SwapPolicy policy = SwapPolicy::kDymem;
+  std::string policy_name;  // the same, as it was given
   bool checksums = false;
   bool always_swaps = false;  // also if the step fits into the pool
   bool traces = false;        // steps are for replays: nothing leaves, but all that could is told
@@ -33,7 +35,7 @@ struct DymemOptions {
 // What the pass did to one graph.
 struct DymemPlan {
   std::string graph;
-  int64_t layers = 0;  // nodes that touch feature maps
+  int64_t layers = 0;  // nodes that touch feature maps; none: the graph is as it was
   int64_t swapped = 0;
   int64_t waits = 0;       // layers that wait until copies are done
   std::string left_alone;  // what; empty if nothing was
@@ -63,8 +65,10 @@ class Dymem : public PoolRelief {
   int64_t releases() const override { return engine_->releases(); }
   // If no offload is under way, what was prefetched leaves again, the tensor needed last first.
   bool WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) override;
+  // The computation's, for copies.
+  WaitClock& waits() { return waits_; }
 
-  // Keeps what the pass says of the outputs of nodes, by name.
+  // Keeps what the pass says of the outputs of nodes, by name. Says once if anything is left alone.
   void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                const std::vector<std::string>& blind);
   std::vector<DymemPlan> plans() const;
@@ -76,8 +80,10 @@ class Dymem : public PoolRelief {
 
   // A step whose tensor found no room must fail. Some kernels don't look whether they got memory:
   // they get it from outside, and the step fails at the next one that looks. `node`: empty if that
-  // is not known.
+  // is not known. Says so on the error stream, with a map of the pool, once for each step.
   void Doom(int64_t step, const std::string& node, size_t bytes);
+  // What was said there last, once; empty if nothing was since.
+  std::string TakeShortage();
   // Why; OK if it is not doomed.
   Status DoomOf(int64_t step) const;
   // Its kernel does not look.
@@ -93,14 +99,17 @@ class Dymem : public PoolRelief {
   const std::unique_ptr<DymemTrace> trace_;
   UnreadTensors unread_;
   FitGate gate_;
+  WaitClock waits_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<DymemPlan> plans_;
+  bool has_left_alone_ = false;  // anything; said once
   std::unordered_map<std::string, TensorGroup> groups_;
   std::unordered_set<std::string> blind_;  // nodes
   int64_t doomed_step_ = kNoStep;          // the last one
   Status doom_;
+  std::string shortage_;
 };
 
 // Makes the graph pass known to TensorFlow; once, since a second time ends the process. Not when

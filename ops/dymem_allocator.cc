@@ -131,7 +131,8 @@ std::string Install(const Json& given) {
   if (options.pool.beta == 0 && !options.pool.finds_limit) {
     options.pool.beta = options.pool.limit / MemoryPool::kBetaPart;
   }
-  options.policy = SwapPolicyOf(given.at("policy"));
+  options.policy_name = given.at("policy");
+  options.policy = SwapPolicyOf(options.policy_name);
   options.checksums = given.at("checksums");
   options.always_swaps = given.at("always_swap");
   options.traces = given.at("traces");

@@ -1,5 +1,9 @@
 // What Python asks Dymem.
 
+#include <chrono>
+#include <string>
+#include <vector>
+
 #include "ops/calls.h"
 #include "ops/dymem.h"
 
@@ -18,7 +22,10 @@ Json Told(const PoolFigures& pool) {
           {"shortages", pool.shortages},
           {"waits", pool.waits},
           {"failures", pool.failures},
-          {"waited_seconds", pool.waited_seconds}};
+          {"waited_seconds", pool.waited_seconds},
+          {"fragmentation", pool.fragmentation},
+          {"mean_fragmentation", pool.mean_fragmentation},
+          {"worst_fragmentation", pool.worst_fragmentation}};
 }
 
 Json Told(const SwapCounters& swaps) {
@@ -35,13 +42,24 @@ Json Told(const SwapCounters& swaps) {
           {"fetch_waited_seconds", swaps.fetch_waited_seconds}};
 }
 
-absl::Status GetStatistics(const Arguments&, Json* result) {
+// Each point's seconds, since the first one, live and occupied bytes.
+Json Told(const std::vector<MemoryPoint>& curve) {
+  Json told = Json::array();
+  for (const MemoryPoint& point : curve) {
+    const std::chrono::duration<double> since = point.time - curve.front().time;
+    told.push_back({since.count(), point.live, point.occupied});
+  }
+  return told;
+}
+
+absl::Status GetStatistics(const Arguments& given, Json* result) {
   Dymem* const dymem = Dymem::Global();
   if (dymem == nullptr) {
     return absl::NotFoundError("trepak: there is no Dymem in this process");
   }
   const SwapEngine& engine = dymem->engine();
-  *result = {{"pool", Told(dymem->pool().figures())},
+  *result = {{"policy", dymem->options().policy_name},
+             {"pool", Told(dymem->pool().figures())},
              {"swaps", Told(engine.counters())},
              {"kept_steps", dymem->gate().kept_steps()},
              {"beyond",
@@ -51,6 +69,10 @@ absl::Status GetStatistics(const Arguments&, Json* result) {
              {"first_failure", engine.first_failure().message()},
              {"graphs", Json::array()}};
   (*result)["swaps"]["evicted_tensors"] = dymem->unread().evicted();
+  (*result)["swaps"]["computation_waited_seconds"] = dymem->waits().seconds();
+  if (given.GetOr("curve", false)) {
+    (*result)["curve"] = Told(dymem->pool().curve());
+  }
   for (const DymemPlan& plan : dymem->plans()) {
     (*result)["graphs"].push_back({{"name", plan.graph},
                                    {"layers", plan.layers},
@@ -68,8 +90,16 @@ absl::Status ResetPeaks(const Arguments&, Json*) {
   return absl::OkStatus();
 }
 
-[[maybe_unused]] const bool kRegistered =
-    RegisterCalls({{"dymem_statistics", GetStatistics}, {"dymem_reset_peaks", ResetPeaks}});
+// Of the tensor that found no room, once; empty if none was short of it since the last call.
+absl::Status TakeShortage(const Arguments&, Json* result) {
+  Dymem* const dymem = Dymem::Global();
+  *result = dymem == nullptr ? "" : dymem->TakeShortage();
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterCalls({{"dymem_statistics", GetStatistics},
+                                                         {"dymem_reset_peaks", ResetPeaks},
+                                                         {"dymem_take_shortage", TakeShortage}});
 
 }  // namespace
 }  // namespace trepak

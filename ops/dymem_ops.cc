@@ -64,7 +64,7 @@ class OffloadOp : public tf::OpKernel {
     }
     const auto make =
         dymem->Keeps(context->step_id()) ? &SwappedTensor::Keep : &SwappedTensor::Offload;
-    OutputShared(context, 0, make(dymem, called_, context->input(0)));
+    OutputShared(context, 0, make(dymem, called_, context->step_id(), context->input(0)));
   }
 
  private:
@@ -94,7 +94,9 @@ class FetchOp : public tf::AsyncOpKernel {
     }
     Dymem& dymem = *Dymem::Global();
     dymem.gate().Note(dymem.needed());
-    swapped->Fetch([context, done = std::move(done)](const absl::Status& status, tf::Tensor value) {
+    swapped->Fetch([context, done = std::move(done), waits = dymem.waits().Wait()](
+                       const absl::Status& status, tf::Tensor value) mutable {
+      waits = nullptr;
       if (status.ok()) {
         context->set_output(0, std::move(value));
       } else {
@@ -115,6 +117,7 @@ class SynchronizeOp : public tf::OpKernel {
     Dymem& dymem = *Dymem::Global();
     OP_REQUIRES_OK(context, ToAbslStatus(dymem.DoomOf(context->step_id())));
     const SwapEngine& engine = dymem.engine();
+    const auto waits = dymem.waits().Wait();
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeOffloads(deadline)));
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeFetches(deadline)));
     if (++runs_ == 2) {

@@ -1,6 +1,7 @@
 // Puts Dymem's order and its swaps into the graph of a training step: a custom optimizer of
 // Grappler.
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -174,14 +175,17 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     TF_RETURN_IF_ERROR(ReadDymemGraph(item, &read));
     const SwapPlan plan = PlanSwaps(read.step, ExecutionOrder(read.step), dymem->options().policy);
     const int backward = static_cast<int>(plan.chain.size()) - plan.first_backward;
-    if (plan.first_backward == 0 || backward == 0) {
-      return absl::OkStatus();  // it trains nothing
-    }
     DymemPlan told;
     told.graph = item.id;
+    told.left_alone = read.left_alone;
+    if (plan.first_backward == 0 || backward == 0) {
+      if (HasGradients(item.graph)) {
+        dymem->AddPlan(std::move(told), {}, {});
+      }
+      return absl::OkStatus();
+    }
     told.layers = static_cast<int64_t>(plan.chain.size());
     told.swapped = static_cast<int64_t>(plan.swaps.size());
-    told.left_alone = read.left_alone;
     Rewrite rewrite(read, plan, optimized);
     rewrite.Apply();
     told.waits = rewrite.waits();
@@ -203,6 +207,11 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
       }
     }
     return false;
+  }
+
+  static bool HasGradients(const tf::GraphDef& graph) {
+    return std::any_of(graph.node().begin(), graph.node().end(),
+                       [](const tf::NodeDef& node) { return IsInGradientScope(node.name()); });
   }
 
   static std::vector<std::string> BlindNodes(const tf::GraphDef& graph) {

@@ -9,15 +9,15 @@
 namespace trepak {
 
 std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::string& name,
-                                                      tensorflow::Tensor tensor) {
-  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, tensor));
+                                                      int64_t step, tensorflow::Tensor tensor) {
+  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, tensor));
   made->SendOut(std::move(tensor));
   return made;
 }
 
 std::shared_ptr<SwappedTensor> SwappedTensor::Keep(Dymem* dymem, const std::string& name,
-                                                   tensorflow::Tensor tensor) {
-  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, tensor));
+                                                   int64_t step, tensorflow::Tensor tensor) {
+  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, tensor));
   std::lock_guard<std::mutex> lock(made->mutex_);
   made->state_ = State::kHere;
   made->back_ = std::move(tensor);
@@ -45,7 +45,7 @@ SwappedTensor::~SwappedTensor() {
 
 void SwappedTensor::SendOut(tensorflow::Tensor tensor) {
   SwapSource source;
-  source.name = name_;
+  source.name = name_.substr(0, name_.rfind("/trepak_"));  // the node that made it
   source.data = tensor.tensor_data().data();
   source.bytes = tensor.tensor_data().size();
   source.release = [hold = hold_] { hold->tensor = tensorflow::Tensor(); };
@@ -116,8 +116,8 @@ void SwappedTensor::Bring(Patience patience) {
 }
 
 Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
-  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(name_, Dymem::kNoStep, "output",
-                                                              type_, [] { return std::string(); });
+  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(name_, step_, "output", type_,
+                                                              [] { return std::string(); });
   tensorflow::AllocationAttributes attributes;
   attributes.retry_on_failure = patience == Patience::kWait;
   back_ = tensorflow::Tensor(tensorflow::cpu_allocator(), type_, shape_, attributes);

@@ -3,6 +3,7 @@
 #ifndef TREPAK_OPS_DYMEM_TENSOR_H_
 #define TREPAK_OPS_DYMEM_TENSOR_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -24,11 +25,12 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   static constexpr char kName[] = "swapped tensor";
   using Fetched = std::function<void(const absl::Status&, tensorflow::Tensor)>;
 
-  // `name`: of its memory when it comes back, for placement and errors.
-  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& name,
+  // `name`: of its memory when it comes back, for placement and errors. `step`: fails if there is
+  // no room for it then.
+  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& name, int64_t step,
                                                 tensorflow::Tensor tensor);
   // It stays where it is, and leaves at a shortage only.
-  static std::shared_ptr<SwappedTensor> Keep(Dymem* dymem, const std::string& name,
+  static std::shared_ptr<SwappedTensor> Keep(Dymem* dymem, const std::string& name, int64_t step,
                                              tensorflow::Tensor tensor);
   ~SwappedTensor();
   SwappedTensor(const SwappedTensor&) = delete;
@@ -47,8 +49,12 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   };
   enum class State { kAway, kComing, kHere, kRead };
 
-  SwappedTensor(Dymem* dymem, std::string name, const tensorflow::Tensor& tensor)
-      : dymem_(*dymem), name_(std::move(name)), type_(tensor.dtype()), shape_(tensor.shape()) {}
+  SwappedTensor(Dymem* dymem, std::string name, int64_t step, const tensorflow::Tensor& tensor)
+      : dymem_(*dymem),
+        name_(std::move(name)),
+        step_(step),
+        type_(tensor.dtype()),
+        shape_(tensor.shape()) {}
 
   void SendOut(tensorflow::Tensor tensor);
   // How it leaves at a shortage.
@@ -63,6 +69,7 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
 
   Dymem& dymem_;
   const std::string name_;
+  const int64_t step_;
   const tensorflow::DataType type_;
   const tensorflow::TensorShape shape_;
   const std::shared_ptr<Hold> hold_ = std::make_shared<Hold>();

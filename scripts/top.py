@@ -1,8 +1,9 @@
-"""`trepak top`: who makes whom wait, live, in the jobs that run with a StragglerMonitor."""
+"""`trepak top`: who makes whom wait, and Dymem's memory, live, in the jobs that have monitors."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import math
 import re
@@ -21,13 +22,14 @@ from trepak.scripts.entrance import console as plain_console
 from trepak.scripts.errors import InputError, UserError, printable, read_json, reading
 from trepak.scripts.light_import import light_import
 
+figures = light_import("trepak.tf_plugins.callbacks.memory_figures")
 sinks = light_import("trepak.tf_plugins.callbacks.straggler_sinks")
 tables = light_import("trepak.tf_plugins.callbacks.straggler_tables")
 
 _NOTHING = (
     "No job on this machine tells of its ranks. Add trepak.callbacks.StragglerMonitor() to fit's "
-    "callbacks; for a job elsewhere give it a port and an address, and ask with `trepak top "
-    "--address HOST:PORT`."
+    "callbacks, or MemoryMonitor() where there is a trepak.Dymem; for a job elsewhere give the "
+    "first a port and an address, and ask with `trepak top --address HOST:PORT`."
 )
 _SECONDS = 1.0  # between two looks
 _ANSWER_SECONDS = 5.0
@@ -77,15 +79,18 @@ def _checked(job: Mapping[str, Any]) -> dict[str, Any]:
         "pid": int(job.get("pid", 0)),
         "command": printable(str(job["command"])),
         "steps": int(job["steps"]),
-        "seconds": _finite(job["seconds"]),
-        "verdict": printable(str(job.get("verdict", ""))),
-        "ranks": [],
     }
+    if "memory" in job:
+        names = (field.name for field in dataclasses.fields(figures.MemoryFigures))
+        memory = {name: _finite(job["memory"][name]) for name in names}
+        return found | {"rank": int(job["rank"]), "memory": figures.MemoryFigures(**memory)}
+    verdict = printable(str(job.get("verdict", "")))
+    found |= {"seconds": _finite(job["seconds"]), "verdict": verdict, "ranks": []}
     for rank in job["ranks"]:
-        figures = {name: _finite(rank.get(name, 0.0)) for name in sinks.FIGURES}
+        of_rank = {name: _finite(rank.get(name, 0.0)) for name in sinks.FIGURES}
         told = {"rank": int(rank["rank"]), "host": printable(str(rank["host"]))}
         optional = {key: rank[key] for key in ("steps", "waited_for") if rank.get(key) is not None}
-        found["ranks"].append(told | figures | {key: int(v) for key, v in optional.items()})
+        found["ranks"].append(told | of_rank | {key: int(v) for key, v in optional.items()})
     return found
 
 
@@ -198,6 +203,10 @@ def _view(jobs: list[dict[str, Any]]) -> Any:
         return Text(_NOTHING)
     parts: list[Any] = []
     for job in jobs:
+        if "memory" in job:
+            title = f"{job['command']}: {job['steps']} steps, memory of rank {job['rank']}"
+            parts += [Text(title, style="italic"), Text(job["memory"].line())]
+            continue
         took = tables.format_seconds(job["seconds"])
         title = f"{job['command']}: {job['steps']} steps in {took}"
         parts.append(tables.RankTable(job["ranks"], title, job["seconds"]))

@@ -113,8 +113,11 @@ def _checked(event: Any) -> dict[str, Any]:
         if found["tid"] >= _ROUNDS_TRACK and "round" in args:
             for key in _OF_ROUND:
                 _check_whole(args, key)
+    elif found["ph"] == "C":
+        _check_finite(found, "ts")
+        _check_finite(args, "value")
     elif "ts" in found:
-        raise ValueError("an event that is no span has a time")
+        raise ValueError("an event that is neither a span nor a number has a time")
     return found
 
 
@@ -169,7 +172,7 @@ def _time_of_day(trace: RankTrace) -> float:
 
 
 def _end(span: dict[str, Any]) -> float:
-    return float(span["ts"] + span["dur"])
+    return float(span["ts"] + span.get("dur", 0.0))
 
 
 def waits(traces: list[RankTrace]) -> list[dict[str, Any]]:

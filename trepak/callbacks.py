@@ -6,6 +6,7 @@ from trepak.tf_plugins.callbacks.learning_rate_callbacks import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
 )
+from trepak.tf_plugins.callbacks.memory_monitor import MemoryMonitor
 from trepak.tf_plugins.callbacks.metric_callback import MetricAverageCallback
 from trepak.tf_plugins.callbacks.straggler_monitor import StragglerMonitor
 from trepak.tf_plugins.callbacks.timeline_callback import TimelineCallback
@@ -16,6 +17,7 @@ __all__ = [
     "EmbeddingPlacement",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
+    "MemoryMonitor",
     "MetricAverageCallback",
     "PriorityThresholdTuning",
     "StragglerMonitor",

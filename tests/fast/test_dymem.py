@@ -49,7 +49,8 @@ def plain() -> dict[str, dict[str, Any]]:
 )
 def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path: Path) -> None:
     is_file = options.get("file", False)
-    rest = {key: value for key, value in options.items() if key != "file"}
+    rest: dict[str, Any] = {"always_swap": True}
+    rest |= {key: value for key, value in options.items() if key != "file"}
     cases = SAME if "checksums" in options else BODIES
     told = trained(
         {"pool": "64MiB", "beyond": str(tmp_path) if is_file else "1GiB", **rest}, *cases
@@ -73,7 +74,7 @@ def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path
 
 
 def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
-    """The pool is a part of what lives at once without swaps; how fast copies are is all one."""
+    """The pool is a part of what lives at once without swaps; the copies' speed decides nothing."""
     beyond = {"beyond": "1GiB"}
     none = trained({**beyond, "pool": "1GiB", "policy": "none"}, "deep")["deep"]
     pool = int(none["statistics"]["pool"]["peak_live_bytes"] * 0.6)

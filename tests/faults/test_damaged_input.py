@@ -94,6 +94,7 @@ def events(change: Callable[[list[Any]], Any]) -> str:
         | {"args": {"step": 0}},
         {"ph": "X", "name": "round", "ts": 2.0, "dur": 1.0, "pid": 0, "tid": 4}
         | {"args": {"run": 0, "group": 0, "round": 0}},
+        {"ph": "C", "name": "bytes", "ts": 2.0, "pid": 0, "args": {"value": 7}},
     ]
     change(good)
     return "[\n" + ",\n".join(map(json.dumps, good)) + "\n]\n"
@@ -113,6 +114,9 @@ DAMAGES: list[Callable[[list[Any]], Any]] = [
     lambda all_of_them: all_of_them[1].pop("args"),
     lambda all_of_them: all_of_them[1].update(tid=None),
     lambda all_of_them: all_of_them[3]["args"].pop("run"),
+    lambda all_of_them: all_of_them[4].pop("ts"),
+    lambda all_of_them: all_of_them[4]["args"].update(value=[]),
+    lambda all_of_them: all_of_them[4].update(args={}),
     lambda all_of_them: all_of_them.append(None),
     lambda all_of_them: all_of_them.append({"ph": "M", "name": "x", "ts": "y", "pid": 0}),
 ]

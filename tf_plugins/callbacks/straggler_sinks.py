@@ -80,27 +80,28 @@ class StatusFile:
     A job does not end because this file can't be written: a warning says so, once.
     """
 
-    def __init__(self) -> None:
-        """Makes the folder; the file comes with the first steps."""
+    def __init__(self, part: str = "") -> None:
+        """Makes the folder; the file comes with the first steps.
+
+        Args:
+            part: of the job that it tells of; each has a file of its own.
+        """
         self._path: Path | None = None
         try:
-            self._path = own_folder(status_folder()) / f"{os.getpid()}.json"
+            self._path = own_folder(status_folder()) / f"{os.getpid()}{part}.json"
         except OSError as error:
             self._give_up(error)
 
     def write(self, table: StragglerTable) -> None:
+        """Publishes the table."""
+        told = {"steps": table.steps, "seconds": table.total_seconds, "verdict": verdict_of(table)}
+        self.publish(told | {"ranks": [dataclasses.asdict(report) for report in table.reports()]})
+
+    def publish(self, told: Mapping[str, Any]) -> None:
         """Writes the file anew; a reader sees the old one or the new one."""
         if self._path is None:
             return
-        status = {
-            "pid": os.getpid(),
-            "command": " ".join(sys.argv),
-            "time": time.time(),
-            "steps": table.steps,
-            "seconds": table.total_seconds,
-            "verdict": verdict_of(table),
-            "ranks": [dataclasses.asdict(report) for report in table.reports()],
-        }
+        status = {"pid": os.getpid(), "command": " ".join(sys.argv), "time": time.time(), **told}
         new = self._path.with_suffix(".new")
         try:
             new.write_text(json.dumps(status))

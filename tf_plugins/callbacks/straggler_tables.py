@@ -187,11 +187,16 @@ def _shortened(text: str, most: int) -> str:
     return f"{text[: most - tail - 1]}…{text[-tail:]}"
 
 
-def print_table(straggler_table: StragglerTable) -> None:
-    """Prints the table and the verdict."""
+def terminal() -> Console:
+    """Returns what monitors print to."""
     # Under a launcher the terminal is not the user's, and colors would be mixed with rank tags.
     launched = any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "HOROVOD_RANK"))
-    console = Console(force_terminal=False if launched else None)
+    return Console(force_terminal=False if launched else None)
+
+
+def print_table(straggler_table: StragglerTable) -> None:
+    """Prints the table and the verdict."""
+    console = terminal()
     seconds = straggler_table.total_seconds
     title = f"{straggler_table.steps} steps in {format_seconds(seconds)}"
     ranks = [dataclasses.asdict(report) for report in straggler_table.reports()]

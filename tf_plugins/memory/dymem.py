@@ -99,23 +99,34 @@ class Dymem:
         if wrong:
             raise ValueError(f"trepak.Dymem: {wrong}.")
         _enable_pass()
+        # Keras takes memory where it is imported.
+        from trepak.tf_plugins.memory import dymem_hooks
 
-    def statistics(self) -> dict[str, Any]:
+        dymem_hooks.install()
+
+    def statistics(self, curve: bool = False) -> dict[str, Any]:
         """Returns what the pool and the swaps did since they were made; all sizes in bytes.
+
+        Args:
+            curve: whether to tell how full the pool was since the last `reset_peaks`, too.
 
         Returns:
             "pool": the limit, live and occupied memory, now and at most; shortages (times that
-            beta was needed), waits, failures. "swaps": tensors and bytes that left and came back,
-            and tensors that left again before anybody had read them. "beyond": what they take
+            beta was needed), waits, failures; fragmentation (equation 4.1) now, and over all
+            tensors that were placed since the last `reset_peaks`. "swaps": tensors and bytes that
+            left and came back, and tensors that left again before anybody had read them; how long
+            copies took, and how long the computation waited for some. "beyond": what they take
             there. "graphs": for each training step's graph its layers, its swapped tensors, the
             layers that wait for copies, and what of it was left alone. "kept_steps": those in
             which nothing left, as all fitted. "first_failure": why a tensor could not leave.
+            "policy": as it was given. "curve": at most 1024 points: seconds, live bytes, occupied
+            bytes; the most until the next point.
         """
-        told: dict[str, Any] = call("dymem_statistics")
+        told: dict[str, Any] = call("dymem_statistics", curve=curve)
         return told
 
     def reset_peaks(self) -> None:
-        """Has peaks begin anew, from what lies in the pool now."""
+        """Has peaks, fragmentation and the curve begin anew, from what lies in the pool now."""
         call("dymem_reset_peaks")
 
 

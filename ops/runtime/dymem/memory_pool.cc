@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <sstream>
 #include <system_error>
 #include <utility>
+
+#include "ops/runtime/dymem/pool_map.h"
 
 namespace trepak {
 namespace {
@@ -100,6 +101,7 @@ void* MemoryPool::Place(const Placement::Request& request) {
   const size_t limit = placement_->limit();
   const size_t left = limit - std::min(limit, figures_.small);
   (void)placement_->Lower(std::max(left, placement_->figures().extent));
+  const double fragmentation = placement_->FragmentationFor(request.bytes);
   const auto offset = placement_->Allocate(request);
   (void)placement_->Grow(limit - placement_->limit());
   if (!offset) {
@@ -107,7 +109,10 @@ void* MemoryPool::Place(const Placement::Request& request) {
   }
   ++figures_.allocations;
   last_bytes_ = request.bytes;
-  CountPeaks();
+  fragmentation_sum_ += fragmentation;
+  ++fragmentation_of_;
+  figures_.worst_fragmentation = std::max(figures_.worst_fragmentation, fragmentation);
+  Record();
   Touch(*offset, request.bytes);
   return base_ + *offset;
 }
@@ -119,7 +124,7 @@ void* MemoryPool::TakeSmall(size_t bytes) {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   figures_.small += malloc_usable_size(memory);
-  CountPeaks();
+  Record();
   return memory;
 }
 
@@ -178,6 +183,7 @@ void MemoryPool::Free(void* memory) {
   if (!Owns(memory)) {
     const size_t bytes = malloc_usable_size(memory);
     (bytes < 2 * kSmall ? figures_.small : figures_.outside) -= bytes;
+    Record();
     lock.unlock();
     free(memory);
     return;
@@ -187,6 +193,7 @@ void MemoryPool::Free(void* memory) {
     std::abort();  // freed twice: memory of another tensor would be given out
   }
   ++frees_;
+  Record();
   freed_.notify_all();
 }
 
@@ -228,6 +235,10 @@ PoolFigures MemoryPool::figures() const {
   figures.live = placed.live + figures.small;
   figures.occupied = placed.occupied + figures.small;
   figures.fragmentation = last_bytes_ == 0 ? 0 : placement_->FragmentationFor(last_bytes_);
+  figures.beta = options_.finds_limit ? 0 : reserve_;
+  if (fragmentation_of_ > 0) {
+    figures.mean_fragmentation = fragmentation_sum_ / static_cast<double>(fragmentation_of_);
+  }
   return figures;
 }
 
@@ -236,34 +247,52 @@ size_t MemoryPool::live() const {
   return placement_->figures().live + figures_.small;
 }
 
-size_t MemoryPool::limit() const {
+std::vector<MemoryPoint> MemoryPool::curve() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return figures_.limit;
+  return curve_.points();
 }
 
-void MemoryPool::CountPeaks() {
+void MemoryPool::Record() {
   const Placement::Figures& placed = placement_->figures();
-  figures_.peak_live = std::max(figures_.peak_live, placed.live + figures_.small);
-  figures_.peak_occupied = std::max(figures_.peak_occupied, placed.occupied + figures_.small);
+  const MemoryPoint now{Clock::now(), placed.live + figures_.small,
+                        placed.occupied + figures_.small};
+  figures_.peak_live = std::max(figures_.peak_live, now.live);
+  figures_.peak_occupied = std::max(figures_.peak_occupied, now.occupied);
   peak_extent_ = std::max(peak_extent_, placed.extent + figures_.small);
+  curve_.Add(now);
+  if (options_.timeline->on()) {
+    Show(now);
+  }
+}
+
+void MemoryPool::Show(const MemoryPoint& now) {
+  // Less can't be seen in a picture.
+  const size_t least = options_.limit / 256;
+  const auto differs = [&](size_t one, size_t other) {
+    return std::max(one, other) - std::min(one, other) >= least;
+  };
+  if (differs(now.live, shown_.live) || differs(now.occupied, shown_.occupied)) {
+    options_.timeline->Counter("Dymem: live bytes", now.time, static_cast<int64_t>(now.live));
+    options_.timeline->Counter("Dymem: occupied bytes", now.time,
+                               static_cast<int64_t>(now.occupied));
+    shown_ = now;
+  }
 }
 
 void MemoryPool::ResetPeaks() {
   std::lock_guard<std::mutex> lock(mutex_);
   figures_.peak_live = figures_.peak_occupied = 0;
-  CountPeaks();
   figures_.peak_outside = figures_.outside;
+  figures_.worst_fragmentation = fragmentation_sum_ = 0;
+  fragmentation_of_ = 0;
+  curve_.Clear();
+  Record();
 }
 
 std::string MemoryPool::Map() const {
+  const PoolFigures now = figures();
   std::lock_guard<std::mutex> lock(mutex_);
-  static const char* const kNames[] = {"movable", "temporary", "reclaimed"};
-  std::ostringstream map;
-  for (const Placement::Block& block : placement_->Map()) {
-    map << block.offset << " " << block.bytes << " "
-        << (block.is_live ? kNames[static_cast<int>(block.mobility)] : "free") << "\n";
-  }
-  return map.str();
+  return DescribePool(now, placement_->Map());
 }
 
 }  // namespace trepak

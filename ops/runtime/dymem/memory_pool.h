@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "ops/runtime/dymem/memory_curve.h"
 #include "ops/runtime/dymem/placement.h"
 #include "ops/runtime/net/status.h"
+#include "ops/runtime/observe/timeline.h"
 
 namespace trepak {
 
@@ -25,6 +27,7 @@ struct PoolOptions {
   // what was needed and beta. From then on, each shortage raises it by another beta, or by what the
   // tensor takes if that is more, up to where it began. No beta: a part of what was needed.
   bool finds_limit = false;
+  Timeline* timeline = &Timeline::Global();  // shows how full it is; outlives the pool
 };
 
 // What to do when there is no room.
@@ -36,6 +39,7 @@ enum class Patience {
 
 struct PoolFigures {
   size_t limit = 0;          // now
+  size_t beta = 0;           // of it, what is kept back still
   size_t live = 0;           // bytes of tensors now, small ones included
   size_t peak_live = 0;      // since the last reset
   size_t occupied = 0;       // bytes of the address range in use, holes included
@@ -49,6 +53,9 @@ struct PoolFigures {
   int64_t failures = 0;   // tensors that found no room
   double waited_seconds = 0;
   double fragmentation = 0;  // equation 4.1, now, for one like the last that was placed
+  // Equation 4.1 for each that was placed, just before, since the last reset.
+  double mean_fragmentation = 0;
+  double worst_fragmentation = 0;
 };
 
 // Whom the pool asks for memory at a shortage.
@@ -96,9 +103,15 @@ class MemoryPool {
 
   PoolFigures figures() const;
   size_t live() const;  // bytes of tensors now
-  size_t limit() const;
+  size_t limit() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return figures_.limit;
+  }
+  // How full it was since the last reset, which is the first point.
+  std::vector<MemoryPoint> curve() const;
+  // Has peaks, the curve and the fragmentation begin anew.
   void ResetPeaks();
-  // Of blocks and gaps, for error messages.
+  // What lies where, in a few lines, for errors.
   std::string Map() const;
 
  private:
@@ -109,7 +122,9 @@ class MemoryPool {
   }
   // Null if there is no room now. Under mutex_.
   void* Place(const Placement::Request& request);
-  void CountPeaks();  // under mutex_
+  // Notes how full it is. Under mutex_.
+  void Record();
+  void Show(const MemoryPoint& now);
   void* TakeSmall(size_t bytes);
   void* TakeOutside(size_t bytes);
   // For a tensor that has no room. Whether there was some left. Under mutex_.
@@ -138,6 +153,10 @@ class MemoryPool {
   std::vector<bool> is_resident_;  // by piece of kPiece bytes
   size_t resident_pieces_ = 0;
   PoolFigures figures_;
+  MemoryCurve curve_;
+  MemoryPoint shown_;             // in the timeline, last
+  double fragmentation_sum_ = 0;  // since the last reset, of so many:
+  int64_t fragmentation_of_ = 0;
 };
 
 }  // namespace trepak

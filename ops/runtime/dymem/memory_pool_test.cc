@@ -327,19 +327,6 @@ TEST(MemoryPoolTest, FragmentationIsOfTheLastRequest) {
   EXPECT_EQ(pool->figures().fragmentation, 0);
 }
 
-TEST(MemoryPoolTest, MapNamesBlocks) {
-  const auto pool = Pool(64 * kKilobyte);
-  EXPECT_EQ(pool->Map(), "0 65536 free\n");
-  Taken first(pool.get(), 8192);
-  Taken movable(pool.get(), 5000);
-  Taken temporary(pool.get(), 8192, Patience::kTry, Mobility::kTemporary);
-  Taken reclaimed(pool.get(), 8192, Patience::kTry, Mobility::kReclaimed);
-  first.Free();
-  EXPECT_EQ(pool->Map(),
-            "0 8192 free\n8192 5120 movable\n13312 35840 free\n57344 8192 temporary\n"
-            "65536 8192 reclaimed\n");
-}
-
 TEST(MemoryPoolTest, FreeingTwiceEndsTheProcess) {
   const auto pool = Pool(64 * kKilobyte);
   void* const memory = pool->Allocate({8192, Mobility::kMovable, 1}, Patience::kTry);

@@ -18,6 +18,7 @@
 #include "ops/runtime/dymem/swap_tier.h"
 #include "ops/runtime/net/error_latch.h"
 #include "ops/runtime/net/status.h"
+#include "ops/runtime/observe/timeline.h"
 
 namespace trepak {
 
@@ -52,6 +53,7 @@ struct SwapOptions {
   // Of an emulated link: a copy takes at least its bytes' time. 0 means as fast as it can.
   double offload_bytes_per_second = 0;
   double fetch_bytes_per_second = 0;
+  Timeline* timeline = &Timeline::Global();  // shows the copies; outlives the engine
 };
 
 // All since the engine was made, but for what waits.
@@ -169,6 +171,11 @@ class SwapEngine {
     return !tensor.has_slot && target.take_back != nullptr;
   }
 
+  // Puts a copy that ends now into the timeline.
+  void Show(Timeline::Track track, const SwapSource& source, Clock::time_point begin) const {
+    options_.timeline->Span(track, source.name, begin, Clock::now(),
+                            {{"bytes", static_cast<int64_t>(source.bytes)}});
+  }
   // Waits until a copy of so many bytes that began then would be over on the emulated link.
   void Pace(Clock::time_point begin, size_t bytes, double bytes_per_second);
   // Takes it out of the queue, if it is there. Under mutex_.

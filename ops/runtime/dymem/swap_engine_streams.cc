@@ -37,6 +37,7 @@ void SwapEngine::RunOffloads() {
     }
     const double busy_seconds = SecondsSince(begin);
     if (status.ok()) {
+      Show(Timeline::Track::kCopiesOut, tensor->source, begin);
       Release(*tensor);
     }
     failure_.Latch(status);
@@ -192,6 +193,7 @@ Status SwapEngine::CopyIn(Tensor& tensor, const SwapTarget& target, double* busy
     tensor.source.release = nullptr;
     target.take_back();
   } else {
+    Show(Timeline::Track::kCopiesIn, source, begin);
     Forget(tensor);
   }
   return OkStatus();

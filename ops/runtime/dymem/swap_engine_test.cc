@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -296,6 +297,35 @@ TEST(SwapEngineTest, ChecksumsTellOfBytesThatCameBackChanged) {
   status = FetchNow(*told.engine, second, &bytes);
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), HasSubstr("was written to while it waited"));
+}
+
+TEST(SwapEngineTest, TimelineShowsCopies) {
+  Timeline timeline;
+  const std::string path = testing::TempDir() + "swap_engine_timeline.json";
+  ASSERT_TRUE(timeline.Open(path, 0, "t", "{}", 0, 0, 10).ok());
+  SwapOptions options;
+  options.timeline = &timeline;
+  TestTensor tensor(100, 1), stays(2000, 2);
+  ToldEngine told(1000, options);
+  const int64_t handle = told->Offload(tensor.Source("conv"));
+  told->Offload(stays.Source("stays"));  // there is no room for it
+  ASSERT_EQ(Sync(told), OkStatus());
+  std::vector<char> bytes;
+  ASSERT_EQ(FetchNow(*told.engine, handle, &bytes), OkStatus());
+  ASSERT_TRUE(timeline.Close().ok());
+  std::ifstream file(path);
+  std::vector<std::string> spans;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("\"ph\":\"X\"") != std::string::npos) {
+      spans.push_back(line);
+    }
+  }
+  ASSERT_EQ(spans.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_THAT(spans[i], HasSubstr("\"name\":\"conv\""));
+    EXPECT_THAT(spans[i], HasSubstr("\"args\":{\"bytes\":100}"));
+    EXPECT_THAT(spans[i], HasSubstr("\"tid\":" + std::to_string(2000 + i)));
+  }
 }
 
 }  // namespace

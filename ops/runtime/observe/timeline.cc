@@ -22,6 +22,10 @@ const char* NameOf(Timeline::Track track) {
       return "rounds";
     case Timeline::Track::kAlltoalls:
       return "alltoalls";
+    case Timeline::Track::kCopiesOut:
+      return "copies out";
+    case Timeline::Track::kCopiesIn:
+      return "copies in";
   }
   return "";
 }
@@ -121,8 +125,24 @@ void Timeline::Span(Track track, std::string_view name, Clock::time_point begin,
     return;
   }
   NameRow(track, row);
-  buffer_ += event + ",\"pid\":" + std::to_string(rank_) +
-             ",\"tid\":" + std::to_string(static_cast<int>(track) + row) + "}";
+  Append(event, ",\"tid\":" + std::to_string(static_cast<int>(track) + row));
+}
+
+void Timeline::Counter(std::string_view name, Clock::time_point time, int64_t value) {
+  if (!on()) {
+    return;
+  }
+  const std::string event = ",\n{\"ph\":\"C\",\"name\":" + Quoted(name) +
+                            ",\"ts\":" + Microseconds(time.time_since_epoch()) +
+                            ",\"args\":{\"value\":" + std::to_string(value) + "}";
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (file_ != nullptr) {
+    Append(event, "");
+  }
+}
+
+void Timeline::Append(const std::string& event, const std::string& place) {
+  buffer_ += event + ",\"pid\":" + std::to_string(rank_) + place + "}";
   if (buffer_.size() >= kFlushBytes) {
     Flush();
   }

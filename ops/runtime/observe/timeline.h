@@ -27,7 +27,15 @@ class Timeline {
   using Clock = std::chrono::steady_clock;
 
   // What stands below each other in the picture. 3 is who waits for whom, which a merge finds out.
-  enum class Track { kSteps = 0, kAccelerator = 1, kProgram = 2, kRounds = 4, kAlltoalls = 1000 };
+  enum class Track {
+    kSteps = 0,
+    kAccelerator = 1,
+    kProgram = 2,
+    kRounds = 4,
+    kAlltoalls = 1000,
+    kCopiesOut = 2000,
+    kCopiesIn = 2001
+  };
 
   // Numbers that are shown with a span.
   using Numbers = std::initializer_list<std::pair<const char*, int64_t>>;
@@ -50,6 +58,9 @@ class Timeline {
   void Span(Track track, std::string_view name, Clock::time_point begin, Clock::time_point end,
             Numbers numbers = {}, int row = 0);
 
+  // Keeps what a number was from then on, if on. Each name is a curve of its own.
+  void Counter(std::string_view name, Clock::time_point time, int64_t value);
+
   // Says that `step` begins: opens and closes the window, and writes what has gathered.
   void BeginStep(int64_t step);
 
@@ -62,6 +73,7 @@ class Timeline {
  private:
   // Require mutex_.
   void Flush();
+  void Append(const std::string& event, const std::string& place);
   void NameRow(Track track, int row);
   Status Failure(const char* what) const;
 

@@ -75,6 +75,20 @@ TEST_F(TimelineTest, RowsAreNamedOnce) {
   EXPECT_EQ(Count(text, "\"args\":{\"round\":1,\"group\":0},\"pid\":3,\"tid\":6}"), 2u) << text;
 }
 
+TEST_F(TimelineTest, NumbersAreCurves) {
+  timeline_.Counter("bytes", Clock::time_point(microseconds(1)), 1);  // before it is open
+  Open();
+  timeline_.Counter("bytes", Clock::time_point(microseconds(1500)), 42);
+  ASSERT_TRUE(timeline_.Close().ok());
+  const std::string text = Read();
+  EXPECT_EQ(Count(text, "\"C\""), 1u) << text;
+  EXPECT_EQ(Count(text,
+                  "{\"ph\":\"C\",\"name\":\"bytes\",\"ts\":1500.000,"
+                  "\"args\":{\"value\":42},\"pid\":3}"),
+            1u)
+      << text;
+}
+
 TEST_F(TimelineTest, KeepsOnlyTheStepsOfItsWindow) {
   Open(2, 4);
   for (int step = 0; step < 6; ++step) {
