@@ -18,6 +18,7 @@ WORKER = Path(__file__).parent.parent / "workers" / "dymem_training.py"
 BODIES = ("resnet", "inception", "densenet")
 SAME = (*BODIES, "custom_loop", "control_flow", "another_model")
 MIB = 1 << 20
+CHECKED = {"beyond": "1GiB", "checksums": True, "always_swap": True}
 
 
 def trained(options: dict[str, Any] | None, *cases: str) -> dict[str, dict[str, Any]]:
@@ -85,7 +86,7 @@ def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
 
 
 def test_what_was_prefetched_leaves_again_at_a_shortage() -> None:
-    told = trained({"pool": "64MiB", "beyond": "1GiB", "checksums": True}, "eviction")["eviction"]
+    told = trained({"pool": "64MiB", **CHECKED}, "eviction")["eviction"]
     assert told["came"] == 4 and told["right"] == [True] * 4
     statistics = told["statistics"]
     assert statistics["swaps"]["evicted_tensors"] == 3
@@ -95,11 +96,29 @@ def test_what_was_prefetched_leaves_again_at_a_shortage() -> None:
 
 
 def test_threads_that_evict_each_others_tensors() -> None:
-    told = trained({"pool": "40MiB", "beyond": "1GiB", "checksums": True}, "evictions")["evictions"]
+    told = trained({"pool": "40MiB", **CHECKED}, "evictions")["evictions"]
     assert told["right"] == [True] * 3
     assert told["statistics"]["swaps"]["evicted_tensors"] > 0
     assert told["statistics"]["pool"]["failures"] == 0
     assert told["statistics"]["beyond"]["used_bytes"] == 0
+
+
+def test_a_step_that_fits_stays_in_memory() -> None:
+    told = trained({"pool": "64MiB", "beyond": "1GiB"}, "resnet")["resnet"]
+    assert told["weights"] == plain()["resnet"]["weights"]
+    statistics = told["statistics"]
+    assert statistics["kept_steps"] == told["steps"] - 1  # what the first one needs is not known
+    swapped = sum(graph["swapped_tensors"] for graph in statistics["graphs"])
+    assert statistics["swaps"]["offloaded_tensors"] == swapped
+
+
+def test_a_larger_batch_leaves_after_all() -> None:
+    told = trained({"pool": "20MiB", "beyond": "1GiB", "checksums": True}, "grown")["grown"]
+    assert told["weights"] == trained(None, "grown")["grown"]["weights"]
+    statistics = told["statistics"]
+    assert 0 < statistics["kept_steps"] < 15 + 6 + 15 - 6
+    assert statistics["pool"]["peak_occupied_bytes"] <= 20 * MIB
+    assert statistics["pool"]["failures"] == 0
 
 
 @pytest.mark.parametrize("policy", ["dymem", "none"])

@@ -178,6 +178,15 @@ def pool_figures() -> dict[str, Any]:
     return figures
 
 
+def grown() -> dict[str, Any]:
+    """Batches that fit without swaps, then larger ones that do not."""
+    model = network(deep)
+    x, y = data(BATCH * 15)
+    for batch in (BATCH, BATCH * 5 // 2, BATCH):
+        model.fit(x, y, batch, epochs=1, verbose=0)
+    return {"weights": digest(model)}
+
+
 def too_large() -> dict[str, Any]:
     """A batch that finds no room is an error; the model trains on with a smaller one."""
     model = network(resnet)
@@ -242,6 +251,7 @@ CASES = {
     "control_flow": control_flow,
     "another_model": another_model,
     "self_sized": self_sized,
+    "grown": grown,
     "too_large": too_large,
     "eviction": eviction,
     "evictions": evictions,

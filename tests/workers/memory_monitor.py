@@ -134,7 +134,7 @@ CASES = (monitored, left_alone, plain, unseen, tiny, no_room)
 def main() -> None:
     """Runs the cases of the command line."""
     folder = Path(sys.argv[2])
-    trepak.Dymem(**json.loads(sys.argv[1]))
+    trepak.Dymem(**{"always_swap": True, **json.loads(sys.argv[1])})
     by_name = {case.__name__: case for case in CASES}
     for name in sys.argv[3:]:
         print(json.dumps({"case": name, **by_name[name](folder)}), flush=True)
