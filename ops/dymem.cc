@@ -40,10 +40,16 @@ void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, Tensor
                     const std::vector<std::string>& blind) {
   std::lock_guard<std::mutex> lock(mutex_);
   plans_.push_back(std::move(plan));
+  const Nodes* const before = latest_nodes_.load();
+  auto nodes = before == nullptr ? std::make_unique<Nodes>() : std::make_unique<Nodes>(*before);
   for (const auto& [node, group] : groups) {
-    groups_[node] = group;
+    (*nodes)[*names_.insert(node).first].group = group;
   }
-  blind_.insert(blind.begin(), blind.end());
+  for (const std::string& node : blind) {
+    (*nodes)[*names_.insert(node).first].is_blind = true;
+  }
+  latest_nodes_.store(nodes.get());
+  nodes_.push_back(std::move(nodes));
 }
 
 std::vector<DymemPlan> Dymem::plans() const {
@@ -51,13 +57,16 @@ std::vector<DymemPlan> Dymem::plans() const {
   return plans_;
 }
 
-TensorGroup Dymem::GroupOf(const std::string& node) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = groups_.find(node);
-  return found == groups_.end() ? TensorGroup() : found->second;
+NodeFacts Dymem::FactsOf(std::string_view node) const {
+  const Nodes* const nodes = latest_nodes_.load(std::memory_order_acquire);
+  if (nodes == nullptr) {
+    return {};
+  }
+  const auto found = nodes->find(node);
+  return found == nodes->end() ? NodeFacts() : found->second;
 }
 
-void Dymem::Doom(int64_t step, const std::string& node, size_t bytes) {
+void Dymem::Doom(int64_t step, std::string_view node, size_t bytes) {
   if (step == kNoStep) {
     return;  // it would doom all others that belong to none
   }
@@ -65,21 +74,19 @@ void Dymem::Doom(int64_t step, const std::string& node, size_t bytes) {
   if (doomed_step_ == step && !doom_.ok()) {
     return;  // the first one is what matters
   }
+  doom_ = ResourceExhaustedError(
+      "the output of '" + std::string(node) + "', " + std::to_string(bytes) +
+      " bytes, finds no room in Dymem's pool of " + std::to_string(options_.pool.limit) +
+      " bytes: give it more, or train with a smaller batch");
   doomed_step_ = step;
-  doom_ = ResourceExhaustedError("the output of '" + node + "', " + std::to_string(bytes) +
-                                 " bytes, finds no room in Dymem's pool of " +
-                                 std::to_string(options_.pool.limit) +
-                                 " bytes: give it more, or train with a smaller batch");
 }
 
 Status Dymem::DoomOf(int64_t step) const {
+  if (doomed_step_.load(std::memory_order_acquire) != step) {
+    return OkStatus();
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   return doomed_step_ == step ? doom_ : OkStatus();
-}
-
-bool Dymem::IsBlind(const std::string& node) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return blind_.count(node) > 0;
 }
 
 }  // namespace trepak

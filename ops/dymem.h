@@ -4,10 +4,12 @@
 #ifndef TREPAK_OPS_DYMEM_H_
 #define TREPAK_OPS_DYMEM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -35,6 +37,12 @@ struct DymemPlan {
   std::string left_alone;  // what; empty if nothing was
 };
 
+// What the pass says of a node.
+struct NodeFacts {
+  TensorGroup group;      // of its tensors; reclaimed, if the pass has not seen it
+  bool is_blind = false;  // its kernel does not look whether it got memory
+};
+
 // Thread safety: every method may be called from any thread.
 class Dymem : public PoolRelief {
  public:
@@ -57,8 +65,8 @@ class Dymem : public PoolRelief {
   void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                const std::vector<std::string>& blind);
   std::vector<DymemPlan> plans() const;
-  // Reclaimed, if the pass has not seen such a node.
-  TensorGroup GroupOf(const std::string& node) const;
+  // Of all graphs' nodes so far; without a lock, since each allocation asks.
+  NodeFacts FactsOf(std::string_view node) const;
 
   // What TensorFlow says where there is no step: of eager tensors, and of datasets'.
   static constexpr int64_t kNoStep = 0;
@@ -66,13 +74,13 @@ class Dymem : public PoolRelief {
   // A step whose tensor found no room must fail. Some kernels don't look whether they got memory:
   // they get it from outside, and the step fails at the next one that looks. `node`: empty if that
   // is not known.
-  void Doom(int64_t step, const std::string& node, size_t bytes);
+  void Doom(int64_t step, std::string_view node, size_t bytes);
   // Why; OK if it is not doomed.
   Status DoomOf(int64_t step) const;
-  // Its kernel does not look.
-  bool IsBlind(const std::string& node) const;
 
  private:
+  using Nodes = std::unordered_map<std::string_view, NodeFacts>;
+
   Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
         std::unique_ptr<SwapTier> tier);
 
@@ -84,10 +92,13 @@ class Dymem : public PoolRelief {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<DymemPlan> plans_;
-  std::unordered_map<std::string, TensorGroup> groups_;
-  std::unordered_set<std::string> blind_;  // nodes
-  int64_t doomed_step_ = kNoStep;          // the last one
+  std::unordered_set<std::string> names_;            // of nodes
+  std::vector<std::unique_ptr<const Nodes>> nodes_;  // all, as some may still be read
   Status doom_;
+
+  // Changed under mutex_.
+  std::atomic<const Nodes*> latest_nodes_{nullptr};
+  std::atomic<int64_t> doomed_step_{-1};  // the last one; none has this number
 };
 
 // Makes the graph pass known to TensorFlow; once, since a second time ends the process. Not when

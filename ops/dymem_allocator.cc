@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "ops/calls.h"
 #include "ops/dymem.h"
@@ -41,13 +42,12 @@ class DymemAllocator : public tsl::Allocator {
       return nullptr;  // nobody asks for it
     }
     const auto& asked = tsl::profiler::ScopedMemoryDebugAnnotation::CurrentAnnotation();
-    const std::string node(asked.pending_op_name);
-    Placement::Request request{bytes, Mobility::kReclaimed, 1};
+    const std::string_view node(asked.pending_op_name);
+    NodeFacts facts;
     if (bytes >= MemoryPool::kSmall && !node.empty()) {
-      const TensorGroup group = dymem_.GroupOf(node);
-      request.mobility = group.mobility;
-      request.references = group.references;
+      facts = dymem_.FactsOf(node);
     }
+    const Placement::Request request{bytes, facts.group.mobility, facts.group.references};
     if (asked.pending_region_type == "temp") {
       return dymem_.pool().Allocate(request, Patience::kScratch);
     }
@@ -58,7 +58,7 @@ class DymemAllocator : public tsl::Allocator {
     }
     if (memory == nullptr && waits) {
       dymem_.Doom(asked.pending_step_id, node, bytes);
-      if (dymem_.IsBlind(node)) {
+      if (facts.is_blind) {
         return dymem_.pool().Allocate(request, Patience::kScratch);
       }
     }
