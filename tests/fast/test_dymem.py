@@ -101,6 +101,12 @@ def test_threads_that_evict_each_others_tensors() -> None:
     assert told["statistics"]["beyond"]["used_bytes"] == 0
 
 
+def test_any_thread_trains_in_the_pool() -> None:
+    told = trained({"pool": "64MiB", "beyond": "1GiB"}, "another_thread")["another_thread"]
+    assert told["weights"] == trained(None, "another_thread")["another_thread"]["weights"]
+    assert [graph["swapped_tensors"] > 0 for graph in told["statistics"]["graphs"]] == [True] * 2
+
+
 @pytest.mark.parametrize("policy", ["dymem", "none"])
 def test_no_room_is_an_error_and_no_end(policy: str) -> None:
     told = trained({"pool": "48MiB", "beyond": "1GiB", "policy": policy}, "too_large")["too_large"]
