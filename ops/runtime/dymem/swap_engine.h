@@ -52,6 +52,8 @@ struct SwapOptions {
   // Of an emulated link: a copy takes at least its bytes' time. 0 means as fast as it can.
   double offload_bytes_per_second = 0;
   double fetch_bytes_per_second = 0;
+  // How long a fetch waits for the offload of the same tensor to end: the disk of a whole step.
+  std::chrono::milliseconds patience = std::chrono::minutes(10);
 };
 
 // All since the engine was made, but for what waits.
@@ -97,6 +99,7 @@ class SwapEngine {
   int64_t Offload(SwapSource source);
 
   // Queues a fetch. It waits for an offload that is under way, and cancels one that has not begun.
+  // DeadlineExceeded, naming the tensor, if that does not end in time.
   // If it fails, the tensor stays in the engine: another fetch may succeed, else it must be
   // dropped. NotFound if the handle was fetched or dropped before, or never was.
   void Fetch(int64_t handle, SwapTarget target);
