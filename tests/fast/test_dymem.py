@@ -122,9 +122,10 @@ def test_a_pool_finds_its_size() -> None:
     assert told["weights"] == trained(None, "self_sized")["self_sized"]["weights"]
     first, second, larger = told["pools"]
     assert first["peak_occupied_bytes"] < 64 * MIB < memory_share() // 4
-    assert first["limit_bytes"] < 1.1 * first["peak_occupied_bytes"]
-    # Copies of another speed may need another beta.
-    assert second["peak_occupied_bytes"] <= second["limit_bytes"] < 1.25 * first["limit_bytes"]
+    assert first["limit_bytes"] < 1.25 * first["peak_occupied_bytes"]
+    # What is small is never refused, and copies of another speed may need another beta.
+    assert second["peak_occupied_bytes"] < 1.01 * second["limit_bytes"]
+    assert second["limit_bytes"] < 2 * first["limit_bytes"]
     assert second["limit_bytes"] < larger["limit_bytes"] < 8 * first["limit_bytes"]
     assert larger["shortages"] > second["shortages"]
     assert larger["failures"] == 0
