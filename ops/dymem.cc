@@ -67,10 +67,13 @@ void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, Tensor
                  plan.left_alone.c_str(), plan.graph.c_str());
   }
   plans_.push_back(std::move(plan));
+  std::unique_lock<std::shared_mutex> nodes_lock(nodes_mutex_);
   for (const auto& [node, group] : groups) {
-    groups_[node] = group;
+    nodes_[*names_.insert(node).first].group = group;
   }
-  blind_.insert(blind.begin(), blind.end());
+  for (const std::string& node : blind) {
+    nodes_[*names_.insert(node).first].is_blind = true;
+  }
 }
 
 std::vector<DymemPlan> Dymem::plans() const {
@@ -78,20 +81,20 @@ std::vector<DymemPlan> Dymem::plans() const {
   return plans_;
 }
 
-TensorGroup Dymem::GroupOf(const std::string& node) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = groups_.find(node);
-  return found == groups_.end() ? TensorGroup() : found->second;
+NodeFacts Dymem::FactsOf(std::string_view node) const {
+  std::shared_lock<std::shared_mutex> lock(nodes_mutex_);
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? NodeFacts() : found->second;
 }
 
-void Dymem::Doom(int64_t step, const std::string& node, size_t bytes) {
+void Dymem::Doom(int64_t step, std::string_view node, size_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (step != kNoStep && doomed_step_ == step) {
     return;  // the first one is what matters
   }
-  shortage_ = (node.empty() ? "a tensor" : "the output of '" + node + "'") + ", " +
+  shortage_ = (node.empty() ? "a tensor" : "the output of '" + std::string(node) + "'") + ", " +
               std::to_string(bytes) + " bytes, finds no room in Dymem's pool of " +
-              std::to_string(options_.pool.limit) +
+              std::to_string(pool_->limit()) +
               " bytes: give it more, or train with a smaller batch. " + pool_->Map();
   std::fprintf(stderr, "trepak: %s\n", shortage_.c_str());
   if (step != kNoStep) {  // else it would doom all others that belong to none
@@ -106,13 +109,11 @@ std::string Dymem::TakeShortage() {
 }
 
 Status Dymem::DoomOf(int64_t step) const {
+  if (step == kNoStep || doomed_step_.load(std::memory_order_acquire) != step) {
+    return OkStatus();
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   return doomed_step_ == step ? doom_ : OkStatus();
-}
-
-bool Dymem::IsBlind(const std::string& node) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return blind_.count(node) > 0;
 }
 
 }  // namespace trepak

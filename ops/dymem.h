@@ -4,10 +4,13 @@
 #ifndef TREPAK_OPS_DYMEM_H_
 #define TREPAK_OPS_DYMEM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -41,6 +44,12 @@ struct DymemPlan {
   std::string left_alone;  // what; empty if nothing was
 };
 
+// What the pass says of a node.
+struct NodeFacts {
+  TensorGroup group;      // of its tensors; reclaimed, if the pass has not seen it
+  bool is_blind = false;  // its kernel does not look whether it got memory
+};
+
 // Thread safety: every method may be called from any thread.
 class Dymem : public PoolRelief {
  public:
@@ -72,8 +81,8 @@ class Dymem : public PoolRelief {
   void AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                const std::vector<std::string>& blind);
   std::vector<DymemPlan> plans() const;
-  // Reclaimed, if the pass has not seen such a node.
-  TensorGroup GroupOf(const std::string& node) const;
+  // Of all graphs' nodes so far; each allocation asks.
+  NodeFacts FactsOf(std::string_view node) const;
 
   // What TensorFlow says where there is no step: of eager tensors, and of datasets'.
   static constexpr int64_t kNoStep = 0;
@@ -81,13 +90,11 @@ class Dymem : public PoolRelief {
   // A step whose tensor found no room must fail. Some kernels don't look whether they got memory:
   // they get it from outside, and the step fails at the next one that looks. `node`: empty if that
   // is not known. Says so on the error stream, with a map of the pool, once for each step.
-  void Doom(int64_t step, const std::string& node, size_t bytes);
+  void Doom(int64_t step, std::string_view node, size_t bytes);
   // What was said there last, once; empty if nothing was since.
   std::string TakeShortage();
   // Why; OK if it is not doomed.
   Status DoomOf(int64_t step) const;
-  // Its kernel does not look.
-  bool IsBlind(const std::string& node) const;
 
  private:
   Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
@@ -105,11 +112,16 @@ class Dymem : public PoolRelief {
   // Guarded by mutex_.
   std::vector<DymemPlan> plans_;
   bool has_left_alone_ = false;  // anything; said once
-  std::unordered_map<std::string, TensorGroup> groups_;
-  std::unordered_set<std::string> blind_;  // nodes
-  int64_t doomed_step_ = kNoStep;          // the last one
   Status doom_;
   std::string shortage_;
+
+  std::atomic<int64_t> doomed_step_{kNoStep};  // the last one; changed under mutex_
+
+  // Each allocation reads.
+  mutable std::shared_mutex nodes_mutex_;
+  // Guarded by nodes_mutex_.
+  std::unordered_set<std::string> names_;
+  std::unordered_map<std::string_view, NodeFacts> nodes_;
 };
 
 // Makes the graph pass known to TensorFlow; once, since a second time ends the process. Not when

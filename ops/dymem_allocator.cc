@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "ops/calls.h"
 #include "ops/dymem.h"
@@ -43,18 +44,19 @@ class DymemAllocator : public tsl::Allocator {
       return nullptr;  // nobody asks for it
     }
     const auto& asked = tsl::profiler::ScopedMemoryDebugAnnotation::CurrentAnnotation();
-    const std::string node(asked.pending_op_name);
-    Placement::Request request{bytes, Mobility::kReclaimed, 1};
+    const std::string_view node(asked.pending_op_name);
+    NodeFacts facts;
     if (bytes >= MemoryPool::kSmall && !node.empty()) {
-      const TensorGroup group = dymem_.GroupOf(node);
-      request.mobility = group.mobility;
-      request.references = group.references;
+      facts = dymem_.FactsOf(node);
     }
+    const Placement::Request request{bytes, facts.group.mobility, facts.group.references};
     const bool is_scratch = asked.pending_region_type == "temp";
-    void* const memory = is_scratch ? dymem_.pool().Allocate(request, Patience::kScratch)
-                                    : TakeOutput(request, node, asked.pending_step_id, attributes);
+    void* const memory = is_scratch
+                             ? dymem_.pool().Allocate(request, Patience::kScratch)
+                             : TakeOutput(request, node, facts.is_blind, asked.pending_step_id,
+                                          attributes.retry_on_failure);
     if (dymem_.trace() != nullptr && memory != nullptr) {
-      dymem_.trace()->recorder().Allocated(memory, node, bytes, is_scratch);
+      dymem_.trace()->recorder().Allocated(memory, std::string(node), bytes, is_scratch);
     }
     return memory;
   }
@@ -67,16 +69,15 @@ class DymemAllocator : public tsl::Allocator {
   }
 
  private:
-  void* TakeOutput(const Placement::Request& request, const std::string& node, int64_t step,
-                   const tsl::AllocationAttributes& attributes) {
-    const bool waits = attributes.retry_on_failure;
+  void* TakeOutput(const Placement::Request& request, std::string_view node, bool is_blind,
+                   int64_t step, bool waits) {
     void* memory = nullptr;
     if (request.bytes < MemoryPool::kSmall || dymem_.DoomOf(step).ok()) {
       memory = dymem_.pool().Allocate(request, waits ? Patience::kWait : Patience::kTry);
     }
     if (memory == nullptr && waits) {
       dymem_.Doom(step, node, request.bytes);
-      if (dymem_.IsBlind(node)) {
+      if (is_blind) {
         return dymem_.pool().Allocate(request, Patience::kScratch);
       }
     }

@@ -10,9 +10,7 @@ from trepak.tf_plugins.memory.replay import Machine
 MB = 10**6
 
 # The thesis's machine (section 4.3): GeForce GTX TITAN X, PCIe of 16 GB/s.
-TITAN_X = Machine(
-    operations_per_second=6.1e12, bytes_per_second=336e9, link_bytes_per_second=16e9
-)
+TITAN_X = Machine(operations_per_second=6.1e12, bytes_per_second=336e9, link_bytes_per_second=16e9)
 POOL = 12 * 10**9
 THIRD = 5  # the batch at which the traces are checked
 TRACED = (2, 3)

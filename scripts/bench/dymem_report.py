@@ -20,7 +20,9 @@ Found = Mapping[str, Any]  # of a network; see bench_dymem_worker
 
 
 def summarize(
-    networks: Sequence[Found], trainings: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
+    networks: Sequence[Found],
+    trainings: Sequence[Mapping[str, Any]],
+    environment: Mapping[str, Any],
 ) -> Report:
     """Returns the report.
 
@@ -31,7 +33,9 @@ def summarize(
     """
     claims = Claims()
     by_name = {one["trace"]["network"]: one for one in networks}
-    rows = [_memory_row(of, by_name[of.name]) for of in NETWORKS if of.name in by_name]
+    rows: list[Mapping[str, Any]] = [
+        _memory_row(of, by_name[of.name]) for of in NETWORKS if of.name in by_name
+    ]
     rows += [_ample_row(one) for one in networks]
     rows += [{"kind": THROUGHPUT, **row} for one in networks for row in one["throughput"]]
     rows += [{"kind": TIME, **row} for one in networks for row in one.get("breakdown", ())]

@@ -121,6 +121,12 @@ def test_a_larger_batch_leaves_after_all() -> None:
     assert statistics["pool"]["failures"] == 0
 
 
+def test_any_thread_trains_in_the_pool() -> None:
+    told = trained({"pool": "64MiB", "beyond": "1GiB"}, "another_thread")["another_thread"]
+    assert told["weights"] == trained(None, "another_thread")["another_thread"]["weights"]
+    assert [graph["swapped_tensors"] > 0 for graph in told["statistics"]["graphs"]] == [True] * 2
+
+
 @pytest.mark.parametrize("policy", ["dymem", "none"])
 def test_no_room_is_an_error_and_no_end(policy: str) -> None:
     told = trained({"pool": "48MiB", "beyond": "1GiB", "policy": policy}, "too_large")["too_large"]
@@ -136,9 +142,10 @@ def test_a_pool_finds_its_size() -> None:
     assert told["weights"] == trained(None, "self_sized")["self_sized"]["weights"]
     first, second, larger = told["pools"]
     assert first["peak_occupied_bytes"] < 64 * MIB < memory_share() // 4
-    assert first["limit_bytes"] < 1.1 * first["peak_occupied_bytes"]
-    # Copies of another speed may need another beta.
-    assert second["peak_occupied_bytes"] <= second["limit_bytes"] < 1.25 * first["limit_bytes"]
+    assert first["limit_bytes"] < 1.25 * first["peak_occupied_bytes"]
+    # What is small is never refused, and copies of another speed may need another beta.
+    assert second["peak_occupied_bytes"] < 1.01 * second["limit_bytes"]
+    assert second["limit_bytes"] < 2 * first["limit_bytes"]
     assert second["limit_bytes"] < larger["limit_bytes"] < 8 * first["limit_bytes"]
     assert larger["shortages"] > second["shortages"]
     assert larger["failures"] == 0

@@ -157,6 +157,17 @@ def another_model() -> dict[str, Any]:
     return {"weights": [digest(model) for model in models]}
 
 
+def another_thread() -> dict[str, Any]:
+    """Fits in a thread of its own, and after an option of Grappler's was set."""
+    x, y = data(BATCH * 3)
+    models = [network(resnet), network(densenet, seed=4)]
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(models[0].fit, x, y, BATCH, verbose=0).result()
+    tf.config.optimizer.set_experimental_options({"debug_stripper": True})
+    models[1].fit(x, y, BATCH, verbose=0)
+    return {"weights": [digest(model) for model in models]}
+
+
 def self_sized() -> dict[str, Any]:
     """Fits twice, then with a larger batch; tells the pool's figures after each."""
     model = network(resnet)
@@ -250,6 +261,7 @@ CASES = {
     "custom_loop": custom_loop,
     "control_flow": control_flow,
     "another_model": another_model,
+    "another_thread": another_thread,
     "self_sized": self_sized,
     "grown": grown,
     "too_large": too_large,

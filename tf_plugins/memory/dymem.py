@@ -131,9 +131,19 @@ class Dymem:
 
 
 def _enable_pass() -> None:
-    """Has Grappler run the pass on each function; of datasets' functions it sees none."""
+    """Has Grappler run the pass on each function, whatever thread calls it.
+
+    TensorFlow has no public way for all threads. Each makes its options from this configuration,
+    also when `tf.config.optimizer` has changed some. Of datasets' functions the pass sees none.
+    """
+    from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.eager import context
 
-    config = context.context().config
+    eager = context.context()
+    _ = eager.config  # finds devices by what was given before
+    config = config_pb2.ConfigProto()
+    if eager._config is not None:
+        config.CopyFrom(eager._config)
     config.graph_options.rewrite_options.custom_optimizers.add().name = _PASS
-    context.context().function_call_options = context.FunctionCallOptions(config_proto=config)
+    eager._config = config
+    eager.function_call_options = None  # this thread's, which were made before

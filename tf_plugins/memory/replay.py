@@ -178,8 +178,8 @@ class Traces:
             seed=seed,
             **dataclasses.asdict(machine),
         )
-        passes = {name: Pass(**told.pop(name)) for name in ("forward", "backward")}
-        return Replayed(**told, **passes)
+        forward, backward = Pass(**told.pop("forward")), Pass(**told.pop("backward"))
+        return Replayed(forward=forward, backward=backward, **told)
 
     def smallest_pool(self, batch: int, policy: str, machine: Machine, **options: Any) -> int:
         """Returns the bytes of the smallest pool in which the step runs, waits included.

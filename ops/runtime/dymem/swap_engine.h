@@ -54,6 +54,8 @@ struct SwapOptions {
   double offload_bytes_per_second = 0;
   double fetch_bytes_per_second = 0;
   Timeline* timeline = &Timeline::Global();  // shows the copies; outlives the engine
+  // How long a fetch waits for the offload of the same tensor to end: the disk of a whole step.
+  std::chrono::milliseconds patience = std::chrono::minutes(10);
 };
 
 // All since the engine was made, but for what waits.
@@ -99,6 +101,7 @@ class SwapEngine {
   int64_t Offload(SwapSource source);
 
   // Queues a fetch. It waits for an offload that is under way, and cancels one that has not begun.
+  // DeadlineExceeded, naming the tensor, if that does not end in time.
   // If it fails, the tensor stays in the engine: another fetch may succeed, else it must be
   // dropped. NotFound if the handle was fetched or dropped before, or never was.
   void Fetch(int64_t handle, SwapTarget target);

@@ -136,8 +136,15 @@ Status SwapEngine::BeginFetch(std::unique_lock<std::mutex>& lock, const FetchReq
   if (found != tensors_.end() && found->second->state == Tensor::State::kOffloading) {
     const std::shared_ptr<Tensor> awaited = found->second;
     const Clock::time_point begin = Clock::now();
-    changed_.wait(lock, [&] { return awaited->state != Tensor::State::kOffloading; });
+    const bool ended = changed_.wait_until(lock, begin + options_.patience, [&] {
+      return awaited->state != Tensor::State::kOffloading;
+    });
     counters_.fetch_waited_seconds += SecondsSince(begin);
+    if (!ended) {
+      return DeadlineExceededError(what +
+                                   " is not fetched: its offload does not end; check the memory or "
+                                   "disk that it is swapped to");
+    }
     found = tensors_.find(request.handle);  // unless it was dropped meanwhile
   }
   if (found == tensors_.end()) {

@@ -95,6 +95,26 @@ TEST(SwapEngineWaitingTest, DeadlinesNameHowManyAndTheFirst) {
   EXPECT_EQ(two.Result(), OkStatus());
 }
 
+TEST(SwapEngineWaitingTest, FetchHasADeadlineForTheOffload) {
+  TestTensor tensor(100, 1);
+  TestFetch fetch;
+  SwapOptions options;
+  options.patience = milliseconds(5);
+  ToldEngine told(1000, options);
+  told.tier->writes.Close();
+  const int64_t handle = told->Offload(tensor.Source("x"));
+  told.tier->writes.AwaitArrivals(1);
+  told->Fetch(handle, fetch.Target());
+  const Status status = fetch.Result();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'x' is not fetched"));
+  told.tier->writes.Open();
+  ASSERT_EQ(Sync(told), OkStatus());
+  std::vector<char> bytes;
+  ASSERT_EQ(FetchNow(*told.engine, handle, &bytes), OkStatus()) << "it is still there";
+  EXPECT_TRUE(tensor.Equals(bytes));
+}
+
 TEST(SwapEngineWaitingTest, SynchronizingDoesNotWaitForWhatComesLater) {
   for (bool seen = false; !seen;) {  // again if the thread came too late, and waits for both
     TestTensor first(100, 1), second(100, 2);
