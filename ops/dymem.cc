@@ -15,7 +15,9 @@ Dymem::Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
              std::unique_ptr<SwapTier> tier)
     : options_(options),
       pool_(std::move(pool)),
-      engine_(std::make_unique<SwapEngine>(std::move(tier), SwapOptions{options.checksums})),
+      engine_(std::make_unique<SwapEngine>(
+          std::move(tier), SwapOptions{options.checksums, options.link_bytes_per_second,
+                                       options.link_bytes_per_second})),
       trace_(options.traces ? std::make_unique<DymemTrace>() : nullptr) {
   pool_->set_relief(this);
 }
