@@ -59,7 +59,6 @@ class Simulation {
   };
 
   bool Runs() const { return figures_.failed_block < 0; }
-  bool waits_each_layer() const { return program_.waits_each_layer || !options_.overlaps; }
 
   void RunLayer(int number) {
     const ReplayProgram::Layer& layer = program_.layers[number];
@@ -76,8 +75,11 @@ class Simulation {
     for (size_t at = layer.at_begin; at < layer.events.size() && Runs(); ++at) {
       Do(layer.events[at]);
     }
+    if (program_.waits_each_layer) {
+      WaitForCopies();  // those that began with this layer
+    }
     BeginOffloads(number);
-    if (waits_each_layer()) {
+    if (!options_.overlaps) {
       WaitForCopies();
     }
   }
@@ -101,7 +103,7 @@ class Simulation {
   void BeginOffloads(int layer) {
     for (size_t number = 0; number < copies_.size(); ++number) {
       const ReplayProgram::Copy& copy = program_.copies[number];
-      if (copy.made_at == layer) {
+      if (copy.leaves_after == layer) {
         offload_free_ = std::max(offload_free_, now_) + copy.seconds;
         copies_[number].out_at = offload_free_;
         offloads_.push_back(static_cast<int>(number));
