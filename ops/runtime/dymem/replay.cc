@@ -38,8 +38,7 @@ class Simulation {
       figures_.curve.push_back(pool_.TakePoint());
     }
     figures_.backward.taken = now_ - figures_.forward.taken;
-    figures_.extent = pool_.extent_peak();
-    figures_.fragmentation = requests_ == 0 ? 0 : fragmentation_ / static_cast<double>(requests_);
+    figures_.fragmentation = pool_.fragmentation();
     return std::move(figures_);
   }
 
@@ -147,8 +146,6 @@ class Simulation {
   void Allocate(int block) {
     Advance(now_);
     const Placement::Request& request = program_.requests[block];
-    fragmentation_ += pool_.FragmentationFor(request.bytes);
-    ++requests_;
     offsets_[block] = pool_.Take(request);
     while (!offsets_[block] && Runs()) {
       if (!pool_.CommitBeta() && !WaitForOffload()) {
@@ -268,8 +265,6 @@ class Simulation {
   std::deque<Fetch> fetches_;
   double fetch_free_ = 0;
   int next_fetch_ = 0;
-  double fragmentation_ = 0;
-  int64_t requests_ = 0;
 };
 
 }  // namespace
