@@ -44,7 +44,7 @@ class Simulation {
 
  private:
   struct CopyState {
-    enum class Where { kHere, kComing, kAway } where = Where::kAway;
+    enum class Where { kAway, kComing, kHere } where = Where::kAway;
     bool is_out = false;   // the offload is done
     bool is_read = false;  // by all of the forward pass
     double out_at = kNever;
@@ -60,6 +60,7 @@ class Simulation {
   bool Runs() const { return figures_.failed_block < 0; }
 
   void RunLayer(int number) {
+    running_ = number;
     const ReplayProgram::Layer& layer = program_.layers[number];
     BeginFetches(number);
     for (size_t at = 0; at < layer.at_begin && Runs(); ++at) {
@@ -101,15 +102,20 @@ class Simulation {
 
   void BeginOffloads(int layer) {
     for (size_t number = 0; number < copies_.size(); ++number) {
-      const ReplayProgram::Copy& copy = program_.copies[number];
-      if (copy.leaves_after == layer) {
-        offload_free_ = std::max(offload_free_, now_) + copy.seconds;
-        copies_[number].out_at = offload_free_;
-        offloads_.push_back(static_cast<int>(number));
-        figures_.forward.copied += copy.seconds;
-        figures_.swapped_bytes += copy.bytes;
+      if (program_.copies[number].leaves_after == layer) {
+        SendOut(static_cast<int>(number), &figures_.forward);
       }
     }
+  }
+
+  void SendOut(int number, ReplayPass* pass) {
+    const ReplayProgram::Copy& copy = program_.copies[number];
+    offload_free_ = std::max(offload_free_, now_) + copy.seconds;
+    copies_[number].is_out = false;
+    copies_[number].out_at = offload_free_;
+    offloads_.push_back(number);
+    pass->copied += copy.seconds;
+    figures_.swapped_bytes += copy.bytes;
   }
 
   void EndReads(int layer) {
@@ -148,7 +154,7 @@ class Simulation {
     const Placement::Request& request = program_.requests[block];
     offsets_[block] = pool_.Take(request);
     while (!offsets_[block] && Runs()) {
-      if (!pool_.CommitBeta() && !WaitForOffload()) {
+      if (!pool_.CommitBeta() && !WaitForOffload() && !Evict()) {
         figures_.failed_block = block;
         return;
       }
@@ -167,30 +173,41 @@ class Simulation {
     return true;
   }
 
+  // Sends out again what is needed last of all that came back and was not read yet. Whether there
+  // is any, or may be any once the copy under way is done.
+  bool Evict() {
+    for (int number = next_fetch_ - 1; number >= 0; --number) {
+      CopyState& copy = copies_[number];
+      const bool is_unread = program_.copies[number].needed_at > running_;
+      if (is_unread && copy.where == CopyState::Where::kHere && copy.here_at <= now_) {
+        copy.where = CopyState::Where::kAway;
+        SendOut(number, &figures_.backward);
+        ++figures_.evictions;
+        return true;
+      }
+    }
+    const bool is_coming = fetch_free_ > now_;
+    now_ = std::max(now_, fetch_free_);
+    return is_coming;
+  }
+
   void WaitFor(int number) {
     CopyState& copy = copies_[number];
-    if (copy.where == CopyState::Where::kAway) {
-      copy.where = CopyState::Where::kComing;
-      fetches_.push_back({number, now_, true, false});
-    }
-    while (copy.where == CopyState::Where::kComing && Runs()) {
+    while (copy.where != CopyState::Where::kHere && Runs()) {
+      if (copy.where == CopyState::Where::kAway) {  // there was no room when its turn came
+        copy.where = CopyState::Where::kComing;
+        fetches_.push_back({number, now_, true, false});
+      }
       const double next = NextEvent();
       if (next < kNever) {
+        figures_.waits += fetches_.front().blocked ? 1 : 0;  // for an offload
         now_ = std::max(now_, next);
         Advance(now_);
-        continue;
-      }
-      if (!pool_.CommitBeta()) {
+      } else if (!Evict()) {
         figures_.failed_block = program_.copies[number].block;
-        return;
       }
-      fetches_.front().blocked = false;
     }
-    if (copy.where == CopyState::Where::kAway) {
-      WaitFor(number);  // there was no room when its turn came
-      return;
-    }
-    now_ = std::max(now_, copy.here_at);
+    now_ = Runs() ? std::max(now_, copy.here_at) : now_;
   }
 
   void WaitForCopies() {
@@ -236,7 +253,10 @@ class Simulation {
     Fetch& fetch = fetches_.front();
     CopyState& copy = copies_[fetch.copy];
     const ReplayProgram::Copy& of = program_.copies[fetch.copy];
-    const auto offset = pool_.Take({of.bytes, Mobility::kMovable, 1});
+    auto offset = pool_.Take({of.bytes, Mobility::kMovable, 1});
+    while (!offset && fetch.waits && pool_.CommitBeta()) {
+      offset = pool_.Take({of.bytes, Mobility::kMovable, 1});
+    }
     if (!offset && fetch.waits) {
       fetch.blocked = true;
       return;
@@ -258,6 +278,7 @@ class Simulation {
   std::mt19937_64 random_;
   std::uniform_real_distribution<double> uniform_{-1, 1};
   double now_ = 0;
+  int running_ = -1;                            // the layer
   std::vector<std::optional<size_t>> offsets_;  // by block
   std::vector<CopyState> copies_;
   std::deque<int> offloads_;
