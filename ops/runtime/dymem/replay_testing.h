@@ -3,8 +3,11 @@
 #ifndef TREPAK_OPS_RUNTIME_DYMEM_REPLAY_TESTING_H_
 #define TREPAK_OPS_RUNTIME_DYMEM_REPLAY_TESTING_H_
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -87,6 +90,65 @@ inline ReplayOptions Ample(PoolKind kind = PoolKind::kGtbm) {
 inline size_t Placed(size_t bytes) {
   constexpr size_t kGranule = Placement::kGranularity;
   return bytes < MemoryPool::kSmall ? bytes : (bytes + kGranule - 1) / kGranule * kGranule;
+}
+
+constexpr unsigned kRandomCases = 40;
+inline const std::vector<SwapPolicy> kPolicies = {SwapPolicy::kNone, SwapPolicy::kVdnn,
+                                                  SwapPolicy::kSuperNeurons, SwapPolicy::kDymem};
+
+// A step whose nodes take times and memory as they come.
+struct RandomCase {
+  explicit RandomCase(unsigned seed) : step(RandomStep(seed)), random(seed) {
+    for (const StepNode& node : step.graph().nodes) {
+      seconds[node.name] = Uniform(0.1, 1);
+      // Few are small.
+      bytes[node.name] = random() % 8 == 0 ? random() % 5000 : 4096 + random() % 60'000;
+    }
+    bytes["weights"] = 20'000;
+    link = Uniform(20'000, 400'000);
+    scratch = random() % 2 == 0 ? 0 : 4096 + random() % 60'000;
+    trace = TraceOf(
+        step, [&](const std::string& name) { return bytes.at(name); }, scratch);
+  }
+
+  double Uniform(double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  }
+
+  ReplayProgram Program(SwapPolicy policy, double faster = 1) const {
+    const auto work = WorkOf(step, [&](const std::string& name) { return seconds.at(name); });
+    return MakeReplayProgram(step.graph(), work, trace, policy, {1, 1, link * faster});
+  }
+
+  const TestStep step;
+  std::mt19937 random;
+  std::map<std::string, double> seconds;
+  std::map<std::string, size_t> bytes;
+  double link = 0;
+  size_t scratch = 0;
+  AllocationTrace trace;
+};
+
+// Of each case and policy, until one fails.
+template <typename Test>
+void ForEachCase(const Test& test) {
+  for (unsigned seed = 0; seed < kRandomCases && !testing::Test::HasFailure(); ++seed) {
+    const RandomCase random(seed);
+    for (const SwapPolicy policy : kPolicies) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", policy " +
+                   std::to_string(static_cast<int>(policy)));
+      test(random, policy);
+    }
+  }
+}
+
+constexpr double kClose = 1e-9;  // seconds
+
+inline void ExpectBounds(const ReplayFigures& figures) {
+  for (const ReplayPass& pass : {figures.forward, figures.backward}) {
+    EXPECT_GE(pass.taken, pass.bound - kClose);
+    EXPECT_GE(pass.bound, pass.computed - kClose);
+  }
 }
 
 }  // namespace trepak
