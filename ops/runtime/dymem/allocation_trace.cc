@@ -61,11 +61,17 @@ void AllocationRecorder::Swapped(const void* memory, const std::string& name) {
 
 void AllocationRecorder::Begin() {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<AllocationTrace::Block> living;
+  std::vector<int*> numbers;
   for (auto& [memory, block] : blocks_) {
-    living.push_back(std::move(all_[block]));
+    numbers.push_back(&block);
+  }
+  // As they came: addresses differ from run to run.
+  std::sort(numbers.begin(), numbers.end(), [](const int* a, const int* b) { return *a < *b; });
+  std::vector<AllocationTrace::Block> living;
+  for (int* const number : numbers) {
+    living.push_back(std::move(all_[*number]));
     living.back().swapped.clear();
-    block = static_cast<int>(living.size()) - 1;
+    *number = static_cast<int>(living.size()) - 1;
   }
   all_ = std::move(living);
   before_ = static_cast<int>(all_.size());

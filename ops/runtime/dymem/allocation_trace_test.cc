@@ -75,6 +75,24 @@ TEST(AllocationRecorderTest, TheNextStepBeginsWithWhatLives) {
   EXPECT_THAT(Told(trace), ElementsAre("+new", "-between", "-slot"));
 }
 
+TEST(AllocationRecorderTest, WhatLivesKeepsTheOrderInWhichItCame) {
+  constexpr size_t kBlocks = 100;
+  AllocationRecorder recorder;
+  char memory[kBlocks];
+  for (size_t block = 0; block < kBlocks; ++block) {
+    recorder.Allocated(&memory[block * 37 % kBlocks], "", block, false);
+  }
+  recorder.Freed(&memory[0]);
+  for (int step = 0; step < 2; ++step) {
+    recorder.Begin();
+    const AllocationTrace trace = recorder.End(1);
+    ASSERT_EQ(trace.before, kBlocks - 1);
+    for (size_t block = 0; block + 1 < kBlocks; ++block) {
+      EXPECT_EQ(trace.blocks[block].bytes, block + 1);
+    }
+  }
+}
+
 TEST(AllocationRecorderTest, ThreadsMayAllocateAtOnce) {
   constexpr int kThreads = 3;
   constexpr int kBlocks = 2000;
