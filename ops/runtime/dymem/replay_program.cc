@@ -89,7 +89,8 @@ class Compiler {
     int now = 0;
     const auto flush = [&](int next) {
       for (const ReplayProgram::Event& event : frees) {
-        const int last = LastRead(trace_.blocks[event.block].node);
+        const AllocationTrace::Block& block = trace_.blocks[event.block];
+        const int last = block.is_scratch ? now : LastRead(block.node);
         made_.layers[std::clamp(last, now, std::max(now, next - 1))].events.push_back(event);
       }
       frees.clear();
