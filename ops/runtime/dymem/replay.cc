@@ -111,7 +111,6 @@ class Simulation {
   void SendOut(int number, ReplayPass* pass) {
     const ReplayProgram::Copy& copy = program_.copies[number];
     offload_free_ = std::max(offload_free_, now_) + copy.seconds;
-    copies_[number].is_out = false;
     copies_[number].out_at = offload_free_;
     offloads_.push_back(number);
     pass->copied += copy.seconds;
@@ -227,8 +226,7 @@ class Simulation {
     if (fetches_.empty() || fetches_.front().blocked) {
       return kNever;
     }
-    const double out_at = copies_[fetches_.front().copy].out_at;
-    return std::max({fetches_.front().queued_at, fetch_free_, out_at});
+    return std::max(fetches_.front().queued_at, fetch_free_);  // offloads were waited for
   }
 
   void Advance(double until) {

@@ -177,6 +177,29 @@ TEST(ReplayProgramTest, CopiesAreThePlansSwaps) {
   }
 }
 
+TEST(ReplayProgramTest, InVdnnATensorLeavesBesideItsFirstReader) {
+  // "product" reads "a" after "b" has run, and both again in the backward pass.
+  TestStep step;
+  step.Layer("images", LayerKind::kOther, {});
+  step.Convolution("a", "images");
+  step.Convolution("b", "images");
+  step.Layer("product", LayerKind::kOther, {"a", "b"});
+  step.Add({"loss", {"product"}, LayerKind::kOther, true, true});
+  step.Add({"da", {"loss", "b"}, LayerKind::kOther, true, true});
+  step.Add({"db", {"loss", "a"}, LayerKind::kOther, true, true});
+  const auto trace = TraceOf(step, [](const std::string&) { return 8 * kKilo; });
+  const auto work = WorkOf(step, [](const std::string&) { return 1.0; });
+  const auto leaves_after = [&](SwapPolicy policy) {
+    std::vector<int> after;
+    for (const auto& copy : MakeReplayProgram(step.graph(), work, trace, policy, kMachine).copies) {
+      after.push_back(copy.leaves_after);
+    }
+    return after;
+  };
+  EXPECT_THAT(leaves_after(SwapPolicy::kDymem), ElementsAre(2, 1));  // "b", "a"
+  EXPECT_THAT(leaves_after(SwapPolicy::kVdnn), ElementsAre(2, 2));
+}
+
 TEST(ReplayProgramTest, MemoryThatTensorsShareLeavesOnce) {
   // Both "images" and "0" leave, and "0" is the images in another shape.
   const TestStep step = LinearStep({LayerKind::kConvolution, LayerKind::kActivation});

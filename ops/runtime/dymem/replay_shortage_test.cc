@@ -151,18 +151,19 @@ TEST(ReplayShortageTest, WhatIsNeededLastLeavesFirst) {
   const int b = script.Block(8 * kKilo);
   const int c = script.Block(8 * kKilo);
   script.Layer({a, b});
-  script.Layer({});  // a leaves from 1 to 2, b from then to 3
+  script.Layer({});  // a leaves from 1 to 2, b until 2.5
   script.Backward();
-  script.Layer({});        // a comes from 3 to 4, b from then to 5
-  script.Layer({});        // 4 to 5
-  script.Layer({c}, {c});  // at 5: b leaves until 6; runs to 7
-  script.Layer({}, {a});   // 7 to 8
-  script.Layer({}, {b});   // b comes from 8 to 9; runs to 10
+  script.Layer({});        // a comes from 2.5 to 3.5, b until 4
+  script.Layer({});        // from 3.5
+  script.Layer({c}, {c});  // at 4.5 b leaves, until 5
+  script.Layer({}, {a});   // from 6
+  script.Layer({}, {b});   // b comes from 7 to 7.5
   script.Swap(a, 1, 0, 2, 5);
-  script.Swap(b, 1, 0, 2, 6);
+  script.Swap(b, 0.5, 0, 2, 6);
   const ReplayFigures figures = script.Run(16 * kKilo);
   EXPECT_EQ(figures.evictions, 1);
-  EXPECT_DOUBLE_EQ(figures.backward.taken, 7);
+  EXPECT_DOUBLE_EQ(figures.forward.taken, 2.5);
+  EXPECT_DOUBLE_EQ(figures.backward.taken, 6);
 }
 
 TEST(ReplayShortageTest, AFetchThatIsNeededEvictsWhatIsNeededLater) {
@@ -194,14 +195,15 @@ TEST(ReplayShortageTest, AFetchThatIsNeededTakesBetaAtOnce) {
   script.Layer({a});
   script.Layer({});  // a leaves from 1 to 2
   script.Backward();
-  script.Layer({c});      // prefetches don't take beta
-  script.Layer({}, {a});  // from 3 to 4 it comes
-  script.Swap(a, 1, 0, 3, 3);
+  script.Layer({c});
+  script.Layer({});       // a prefetch does not take it, from 3 on
+  script.Layer({}, {a});  // from 4 to 5 it comes
+  script.Swap(a, 1, 0, 3, 4);
   const ReplayFigures figures = script.Run(24 * kKilo, 8 * kKilo);
   EXPECT_EQ(figures.failed_block, -1);
   EXPECT_EQ(figures.shortages, 1);
   EXPECT_EQ(figures.evictions, 0);
-  EXPECT_DOUBLE_EQ(figures.backward.taken, 3);
+  EXPECT_DOUBLE_EQ(figures.backward.taken, 4);
 }
 
 TEST(ReplayShortageTest, WhatIsReadJustNowStays) {

@@ -101,6 +101,14 @@ TEST(ReplayTest, VdnnsLayersWaitOnEitherSide) {
   ExpectPass(dymem.backward, 6, 6, 2, 6);
 }
 
+TEST(ReplayTest, OnASlowLinkCopiesDecide) {
+  const ReplayFigures figures = Replay(Program(SwapPolicy::kDymem, 4 * kKilo), Ample());
+  // The images leave from 1 to 13, "0" from then to 17.
+  ExpectPass(figures.forward, 17, 9, 16, 17);
+  // The images are there after 16 s, for the last layer.
+  ExpectPass(figures.backward, 20, 6, 16, 20);
+}
+
 TEST(ReplayTest, SuperNeuronsMovesInputsOfConvolutions) {
   const ReplayFigures figures = Replay(Program(SwapPolicy::kSuperNeurons), Ample());
   ExpectNothingShort(figures);
