@@ -34,7 +34,11 @@ Dymem* Dymem::Global() { return global.load(); }
 bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) {
   const auto waits = waits_.Wait();
   while (!engine_->WaitForRelease(deadline, releases)) {
-    if (std::chrono::steady_clock::now() >= deadline || !unread_.EvictLast()) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return false;
+    }
+    // What is on its way back may leave again once it has come, which it may have just now.
+    if (!unread_.EvictLast() && !engine_->WaitForFetch(deadline) && !unread_.EvictLast()) {
       return false;
     }
   }

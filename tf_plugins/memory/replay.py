@@ -68,6 +68,7 @@ class Replayed:
         extent_bytes: a pool of this size would do, too.
         shortages: how often beta was needed.
         waits: how often an allocation waited for a copy to end.
+        evictions: how often a tensor that came back left again, unread.
         swapped_bytes: that left.
         fragmentation: equation 4.1 for each request, on average.
         forward: the forward pass.
@@ -83,6 +84,7 @@ class Replayed:
     extent_bytes: int
     shortages: int
     waits: int
+    evictions: int
     swapped_bytes: int
     fragmentation: float
     forward: Pass

@@ -45,6 +45,7 @@ struct ReplayFigures {
   size_t extent = 0;  // a pool of this limit serves the step too, but for best-fit
   int64_t shortages = 0;
   int64_t waits = 0;
+  int64_t evictions = 0;  // of what was prefetched and not read yet
   size_t swapped_bytes = 0;
   double fragmentation = 0;  // equation 4.1 for each request before it is placed, on average
   ReplayPass forward;
