@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -25,23 +25,28 @@ CLOCK = "replay against a real training on a slow link"
 
 _WORKER = "dymem_training_worker"
 _TIMEOUT = 240.0
-_ROUNDS, _STEPS = 8, 4
+_ROUNDS, _STEPS = 6, 4
 _LINK = 0.25e9
-# By network: its pool in MiB, and the batches that are tried.
-_POOLS = {
-    "resnet50": (500, Case("resnet50", 64, "plain", (32, 40, 48, 56, 96, 112, 128, 144))),
-    "inception_v4": (900, Case("inception_v4", 107, "plain", (24, 32, 36, 40, 48, 64, 80))),
+_RESNET, _INCEPTION = (
+    Case("resnet50", 64, "plain", (32,)),
+    Case("inception_v4", 107, "plain", (16,), steps=2),
+)
+_POOLS = {_RESNET: 500, _INCEPTION: 900}  # MiB
+# The batches that each way to train tries, one after the other.
+_BATCHES: Mapping[Case, Mapping[str, tuple[int, ...]]] = {
+    _RESNET: {"plain": (40, 48, 56), "RematScope": (80, 96, 112), "dymem": (96, 112, 128, 144)},
+    _INCEPTION: {"plain": (32, 36, 40), "RematScope": (64, 80, 96), "dymem": (72, 80, 96)},
 }
 
 
 def train_all(tell: Callable[[str], Any]) -> list[dict[str, Any]]:
     """Trains; returns rows of several kinds."""
     tell("training in small pools, without Dymem, with keras.RematScope, and with Dymem")
-    rows = [row for network in _POOLS for row in growth(network)]
+    rows = [row for case in _POOLS for row in growth(case)]
     tell("training with swapped tensors in a file")
     rows.append(in_file())
     tell("training where all fits, by turns")
-    rows += [when_it_fits(network) for network in _POOLS]
+    rows += [when_it_fits(case) for case in _POOLS]
     tell("training on a slow link, and replaying it")
     return rows + clock()
 
@@ -77,30 +82,29 @@ def _only_out_of_memory() -> Iterator[None]:
         raise _OutOfMemory from error
 
 
-def growth(network: str) -> list[dict[str, Any]]:
+def growth(case: Case) -> list[dict[str, Any]]:
     """Returns a row for each way to train in a pool: the largest batch, and how fast it is."""
-    pool, case = _POOLS[network]
+    pool, batches = _POOLS[case], _BATCHES[case]
     capped = _quiet(TF_CPU_ALLOCATOR_USE_BFC="true", TF_CPU_BFC_MEM_LIMIT_IN_MB=str(pool))
-    swapping = replace(case, dymem={"pool": pool * MIB, "beyond": "12GiB"})
+    options = {"pool": pool * MIB, "beyond": "12GiB"}
     ways = {
-        "plain": _climbed(case, capped),
-        "RematScope": _climbed(replace(case, way="remat"), capped),
-        "dymem": _climbed(swapping, _quiet()),
+        "plain": _climbed(replace(case, batches=batches["plain"]), capped),
+        "RematScope": _climbed(replace(case, way="remat", batches=batches["RematScope"]), capped),
+        "dymem": _climbed(replace(case, dymem=options, batches=batches["dymem"]), _quiet()),
     }
     rows = []
     for way, climbed in ways.items():
         largest = climbed[-1] if climbed else {"batch": 0, "seconds": 1.0}
-        above = [batch for batch in case.batches if batch > largest["batch"]]
+        above = [batch for batch in batches[way] if batch > largest["batch"]]
         rows.append(
             {
                 "kind": GROWTH,
-                "network": network,
+                "network": case.network,
                 "pool_mib": pool,
                 "way": way,
                 "batch": largest["batch"],
                 "no_room": above[0] if above else None,
                 "images_per_second": largest["batch"] / largest["seconds"],
-                "fastest": max((row["batch"] / row["seconds"] for row in climbed), default=0.0),
             }
         )
     return rows
@@ -108,8 +112,7 @@ def growth(network: str) -> list[dict[str, Any]]:
 
 def in_file() -> dict[str, Any]:
     """Returns by how much a process's own memory in RAM falls when tensors lie in a file."""
-    _, case = _POOLS["resnet50"]
-    case = replace(case, batches=(128,))
+    case = replace(_RESNET, batches=(128,))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         inside = replace(case, dymem={"pool": "4GiB", "beyond": folder, "policy": "none"})
         outside = replace(case, dymem={"pool": 500 * MIB, "beyond": folder})
@@ -162,10 +165,8 @@ def _live(case: Case) -> Iterator[Callable[[int], list[float]]]:
             process.wait()
 
 
-def when_it_fits(network: str) -> dict[str, Any]:
+def when_it_fits(case: Case) -> dict[str, Any]:
     """Returns how much slower a step is in a pool in which all fits."""
-    _, case = _POOLS[network]
-    case = replace(case, batches=(32,))
     seconds: dict[str, list[float]] = {"plain": [], "dymem": []}
     pooled = replace(case, dymem={"pool": "6GiB", "beyond": "1GiB"})
     with _live(case) as plain, _live(pooled) as dymem:
@@ -175,8 +176,8 @@ def when_it_fits(network: str) -> dict[str, Any]:
     middle = {way: median(of) for way, of in seconds.items()}
     return {
         "kind": FITS,
-        "network": network,
-        "batch": 32,
+        "network": case.network,
+        "batch": case.batches[0],
         "steps": len(seconds["plain"]),
         "plain_ms": 1000 * middle["plain"],
         "dymem_ms": 1000 * middle["dymem"],
