@@ -29,7 +29,8 @@ struct ReplayPass {
   double computed = 0;
   double copied = 0;
   // No schedule is faster that copies in this order, beside the computation, with as much memory as
-  // it likes: the longer of both sums, with what the first or last of them must wait for.
+  // it likes: the longer of both sums, with what the first or last of them must wait for. Of layers
+  // without jitter.
   double bound = 0;
 };
 

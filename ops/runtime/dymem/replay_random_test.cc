@@ -4,9 +4,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
-#include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
