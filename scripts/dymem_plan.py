@@ -146,7 +146,7 @@ def _print(plan: Plan, options: argparse.Namespace, notes: list[str], beyond: An
 
 def _tables(plan: Plan, name: str) -> Iterator[Any]:
     title = f"{name}: a step of {plan.batch} samples"
-    columns = ("peak live", "occupied", "smallest pool", "step there", "samples/s")
+    columns = ("peak live", "occupied", "smallest pool", "step", "samples/s")
     table = table_of(title, "", *columns)
     for way in plan.ways:
         memory = (way.peak_live_bytes, way.peak_occupied_bytes, way.smallest_pool_bytes)
@@ -164,7 +164,7 @@ def _tables(plan: Plan, name: str) -> Iterator[Any]:
 def _step(plan: Plan, step: InPool) -> tuple[str, str]:
     if step.seconds is None:
         return "does not fit", ""
-    return _time(step.seconds), f"{plan.batch / step.seconds:.3g}"
+    return _time(step.seconds), _rate(plan, step.seconds)
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -208,15 +208,20 @@ def _advice(plan: Plan, beyond: Any) -> Iterator[str]:
     where = beyond if isinstance(beyond, str) else _text(beyond or needed)
     yield "The line to put at the top of the script:\n"
     yield f'    trepak.Dymem(pool="{_text(plan.pool_bytes)}", beyond="{where}")\n'
-    smallest = plan.ways[1].smallest_pool_bytes
-    step = plan.recommended.seconds
-    took = "" if step is None else f" A step takes {_time(step)} there"
-    took += "" if step is None else f", {plan.batch / step:.3g} samples/s."
+    more = plan.pool_bytes / plan.ways[1].smallest_pool_bytes - 1
     yield (
-        f"This pool is the smallest one plus {plan.pool_bytes / smallest - 1:.0%}: Dymem's beta, a "
-        "32nd, and what replays needed more in which each layer takes up to 20% more or less time, "
-        f"so that copies end at other times.{took}"
+        f"This pool is the smallest one plus {more:.0%}: what replays occupy at most in which each "
+        "layer takes up to 20% more or less time, so that copies end at other times and gaps lie "
+        "elsewhere; and a 32nd of it, Dymem's beta."
     )
+    step = plan.recommended.seconds
+    if step is not None:
+        yield f"A step takes {_time(step)} there: {_rate(plan, step)} samples/s."
+
+
+def _rate(plan: Plan, seconds: float) -> str:
+    rate = plan.batch / seconds
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
 
 
 def _whole(size: int) -> int:

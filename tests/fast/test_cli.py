@@ -32,7 +32,13 @@ def test_version():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["bench", "--help"], ["doctor", "--help"], ["train", "ctr", "--help"], []],
+    [
+        ["--help"],
+        *([command, "--help"] for command in ("bench", "doctor", "dymem")),
+        ["dymem", "plan", "--help"],
+        ["train", "ctr", "--help"],
+        [],
+    ],
 )
 def test_help_is_shown_without_importing_tensorflow(arguments):
     code = (

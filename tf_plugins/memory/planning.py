@@ -12,13 +12,14 @@ from typing import Any
 
 from trepak.ops.loader import call
 from trepak.tf_plugins.memory.model_step import batch_bytes, model_step
-from trepak.tf_plugins.memory.replay import Machine, Replayed, Traces
+from trepak.tf_plugins.memory.replay import AMPLE, Machine, Replayed, Traces
 from trepak.tf_plugins.memory.sizes import memory_share
 
 BETA_PART = 32  # of a pool, as Dymem's own
 RESERVE_PART = 8  # of what a step needs, without which Dymem swaps (ops/runtime/dymem/fit_gate.h)
-JITTER = 0.2  # of a layer's time
-_SEEDS = 8
+_JITTER = 0.2  # of a layer's time
+_SEEDS = 16
+_FIRST_SLOWER = 12  # copies to memory that the system has yet to clear, in the first step
 _WAITING = 3  # batches that fit's dataset has ready
 _TRACED = (2, 3)
 _PATIENCE = 10.0  # seconds for a step that is timed, at most
@@ -79,7 +80,7 @@ class Plan:
         step_seconds: of the step without swaps: the line through `timed`.
         waiting_bytes: of batches that the dataset of `fit` has ready; part of all sizes.
         ways: without swaps, and with Dymem's.
-        pool_bytes: the pool to give Dymem: its smallest one, with a margin.
+        pool_bytes: the pool to give Dymem: what it occupies at most, with a margin.
         recommended: the step in that pool.
         left_alone: what of the graph Dymem does not see into, or "".
     """
@@ -155,7 +156,7 @@ class Planner:
             given_pool: bytes of a pool to tell about, too.
         """
         ways = (self._way("none", given_pool), self._way("dymem", given_pool))
-        pool = self._with_margin(ways[1].smallest_pool_bytes)
+        pool = self._with_margin()
         return Plan(
             self._batch,
             self.timed,
@@ -195,21 +196,32 @@ class Planner:
 
     def _replay(self, policy: str, pool: int, beta: int, **options: Any) -> Replayed:
         room = max(1, pool - self._waiting)
-        options |= {"pool": room, "beta": min(beta, room)}
-        return self._traces.replay(self._batch, policy, self._machine, **options)
+        options = {"machine": self._machine, "pool": room, "beta": min(beta, room), **options}
+        return self._traces.replay(self._batch, policy, **options)
 
-    def _with_margin(self, smallest: int) -> int:
-        """Returns a pool with beta in which the step fits though layers take other times.
+    def _with_margin(self) -> int:
+        """Returns what Dymem occupies at most, where memory is never short, and beta.
 
-        Copies end sooner or later then, which memory waits for.
+        So a pool finds its size, too (section 4.1.3.3). Layers take other times in each replay, so
+        that copies end sooner or later, and gaps lie elsewhere; the smallest pool has no room for
+        other gaps than its own. The first step's copies are slow, and have it wait.
         """
-        pool = smallest + smallest // BETA_PART
+        jitters = [{"jitter": _JITTER, "seed": seed} for seed in range(_SEEDS)]
+        steps = [self._replay("dymem", AMPLE, 0, **jitter) for jitter in jitters]
+        pool = _and_beta(max(step.extent_bytes for step in steps) + self._waiting)
+        slow = self._machine.link_bytes_per_second / _FIRST_SLOWER
+        machines = (self._machine, replace(self._machine, link_bytes_per_second=slow))
         while not all(
-            self._replay("dymem", pool, pool // BETA_PART, jitter=JITTER, seed=seed).fits
-            for seed in range(_SEEDS)
+            self._replay("dymem", pool, pool // BETA_PART, machine=machine, **jitter).fits
+            for machine in machines
+            for jitter in jitters
         ):
-            pool += pool // (2 * BETA_PART)
+            pool = _and_beta(pool)
         return pool
+
+
+def _and_beta(size: int) -> int:
+    return size + size // (BETA_PART - 1)
 
 
 def _seconds(step: Callable[[], Any]) -> float:
