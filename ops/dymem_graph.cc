@@ -150,8 +150,9 @@ class Reader {
         depths[next].frames = std::max(depths[next].frames, behind.frames);
         depths[next].branches = std::max(depths[next].branches, behind.branches);
       }
-      // The node that joins branches runs whatever became of them.
-      if (depth.frames > 0 || behind.branches > 0) {
+      // The node that joins branches runs whatever became of them. One that enters a loop stands
+      // outside of it, but who waits for it must not.
+      if (depth.frames > 0 || behind.frames > 0 || behind.branches > 0) {
         ++left;
         Forget(number);
       }

@@ -31,12 +31,12 @@ class Rewrite {
       : read_(read), plan_(plan), graph_(*graph) {}
 
   void Apply() {
+    AddSynchronizes();
     for (size_t position = 1; position < plan_.chain.size(); ++position) {
-      if (position != static_cast<size_t>(plan_.first_backward)) {
-        RunAfter(Node(position), NameAt(position - 1));
+      if (!IsMerged(position)) {
+        RunAfter(Node(position), Before(static_cast<int>(position)));
       }
     }
-    AddSynchronizes();
     std::string last;
     for (const Swap& swap : plan_.swaps) {
       last = AddSwap(swap, last);
@@ -59,6 +59,11 @@ class Rewrite {
     }
     node->add_input("^" + earlier);
   }
+
+  // TensorFlow makes one node of it and the filter's gradient that reads the same, after this pass.
+  // What has its turn between the two would wait for that node, and be waited for by it: so nothing
+  // waits for this one, and it waits for its input alone.
+  bool IsMerged(size_t position) { return Node(position)->op() == "BiasAddGrad"; }
 
   tf::NodeDef* Add(const std::string& name, const std::string& op) {
     tf::NodeDef* const node = graph_.add_node();
@@ -100,8 +105,7 @@ class Rewrite {
     for (const std::string& copy : copies) {
       RunAfter(node, copy);
     }
-    RunAfter(node, NameAt(position - 1));
-    RunAfter(Node(position), node->name());
+    RunAfter(node, Before(position));
     synchronizes_[position] = node->name();
   }
 
@@ -146,8 +150,15 @@ class Rewrite {
 
   // What has run when that layer begins.
   std::string Before(int position) {
-    const auto found = synchronizes_.find(position);
-    return found == synchronizes_.end() ? NameAt(position - 1) : found->second;
+    for (int at = position;; --at) {
+      const auto found = synchronizes_.find(at);
+      if (found != synchronizes_.end()) {
+        return found->second;
+      }
+      if (at == 1 || !IsMerged(at - 1)) {
+        return NameAt(at - 1);
+      }
+    }
   }
 
   const DymemGraph& read_;

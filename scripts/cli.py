@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import trepak
+from trepak.scripts.dymem_plan import add_parser as add_dymem_parser
 from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, value, whole_number
 from trepak.scripts.errors import InputError, check_writable
 from trepak.scripts.examples.launch_ctr import add_parser as add_ctr_parser
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "trepak needs is missing or wrong.",
     )
     doctor.set_defaults(run=_doctor)
+    add_dymem_parser(commands)
     add_lab_parser(commands)
     top = commands.add_parser(
         "top",

@@ -19,7 +19,8 @@ from trepak.scripts.bench.dymem_networks import (
     TRACED,
     Network,
 )
-from trepak.tf_plugins.memory.replay import Replayed, Traces, model_step, tracing_dymem
+from trepak.tf_plugins.memory.model_step import model_step
+from trepak.tf_plugins.memory.replay import Replayed, Traces, tracing_dymem
 
 _POLICIES = ("none", "vdnn", "superneurons", "dymem")
 _BETAS = (100, 200, 300, 400, 500)  # MB; Table 4.2

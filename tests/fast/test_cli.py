@@ -32,7 +32,13 @@ def test_version():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["bench", "--help"], ["doctor", "--help"], ["train", "ctr", "--help"], []],
+    [
+        ["--help"],
+        *([command, "--help"] for command in ("bench", "doctor", "dymem")),
+        ["dymem", "plan", "--help"],
+        ["train", "ctr", "--help"],
+        [],
+    ],
 )
 def test_help_is_shown_without_importing_tensorflow(arguments):
     code = (
@@ -80,7 +86,7 @@ def test_unknown_bench_lists_those_that_exist():
     [
         (
             ["nothing"],
-            "(choose from 'bench', 'doctor', 'lab', 'top', 'trace', 'train')",
+            "(choose from 'bench', 'doctor', 'dymem', 'lab', 'top', 'trace', 'train')",
         ),
         (["bench"], "the following arguments are required: NAME"),
         (["bench", "bsp", "--np", "0"], "--np: must be a whole number from 1 to 1024"),

@@ -85,6 +85,16 @@ def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
     assert told["statistics"]["pool"]["failures"] == 0
 
 
+def test_biases_and_loops() -> None:
+    """No node waits for one inside a loop, or between two that TensorFlow makes one."""
+    cases = ("biased", "recurrent")
+    told, right = trained({"pool": "64MiB", **CHECKED}, *cases), trained(None, *cases)
+    for case in cases:
+        assert told[case]["weights"] == right[case]["weights"], case
+    graphs = told["recurrent"]["statistics"]["graphs"]
+    assert all(graph["swapped_tensors"] > 0 for graph in graphs)
+
+
 def test_what_was_prefetched_leaves_again_at_a_shortage() -> None:
     told = trained({"pool": "64MiB", **CHECKED}, "eviction")["eviction"]
     assert told["came"] == 4 and told["right"] == [True] * 4

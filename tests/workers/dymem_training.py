@@ -67,6 +67,20 @@ def densenet(x: Any) -> Any:
     return x
 
 
+def biased(x: Any) -> Any:
+    """Convolutions with biases, whose gradients TensorFlow joins with those of the filters."""
+    for _ in range(2):
+        x = layers.Conv2D(8, 3, padding="same", activation="relu")(x)
+    return x
+
+
+def recurrent(x: Any) -> Any:
+    """A loop between layers, with feature maps before and behind it."""
+    x = layers.Reshape((SIDE, SIDE * 8))(convolved(x, 8))
+    x = layers.LSTM(8, return_sequences=True)(x)
+    return convolved(layers.Reshape((SIDE, 1, 8))(x), 8)
+
+
 def network(body: Any, seed: int = 1) -> Any:
     """A compiled classifier."""
     keras.utils.set_random_seed(seed)
@@ -255,7 +269,7 @@ def evictions() -> dict[str, Any]:
         return {"right": list(threads.map(one, [0, 1000, 2000]))}
 
 
-BODIES = (resnet, inception, densenet, deep)
+BODIES = (resnet, inception, densenet, deep, biased, recurrent)
 CASES = {
     **{body.__name__: (lambda body=body: fitted(body)) for body in BODIES},
     "custom_loop": custom_loop,

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from trepak.ops.loader import call
 from trepak.tf_plugins.memory.dymem import Dymem
 
@@ -209,35 +207,3 @@ class Traces:
             fits = self.replay(middle, policy, machine, pool=pool, **options).fits
             low, high = (middle, high) if fits else (low, middle)
         return low
-
-
-def model_step(model: Any, batch: int) -> Callable[[], Any]:
-    """Returns a step of `fit` of a compiled model, on a batch of zeros.
-
-    Raises:
-        ValueError: a dimension of the model's input beside the batch is open.
-    """
-    import tensorflow as tf
-
-    def zeros(shape: tuple[int | None, ...], dtype: str) -> Any:
-        if None in shape:
-            raise ValueError(
-                f"The model has an input or output of the shape {shape}: only the batch may be "
-                "open. Give keras.Input the sizes that are trained with."
-            )
-        return np.zeros(shape, dtype)
-
-    inputs = [zeros(one.shape[1:], one.dtype) for one in model.inputs]
-    targets = [zeros(_target_shape(model, one), "float32") for one in model.outputs]
-    x = inputs[0] if len(inputs) == 1 else tuple(inputs)
-    y = targets[0] if len(targets) == 1 else tuple(targets)
-    # A batch whose size the graph does not know: all batches share one graph.
-    samples = tf.data.Dataset.from_tensors((x, y)).repeat().batch(batch)
-    model.make_train_function()
-    iterator = iter(samples)
-    return lambda: model.train_function(iterator)
-
-
-def _target_shape(model: Any, output: Any) -> tuple[int | None, ...]:
-    is_sparse = "sparse" in str(getattr(model.loss, "name", model.loss)).lower()
-    return tuple(output.shape[1:-1] if is_sparse else output.shape[1:])
