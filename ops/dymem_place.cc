@@ -1,6 +1,7 @@
 #include "ops/dymem_place.h"
 
 #include <chrono>
+#include <cstdint>
 #include <future>
 #include <string>
 #include <utility>
@@ -54,6 +55,18 @@ TensorPlace::TensorPlace(tf::OpKernelContext* context)
 
 tf::Allocator* TensorPlace::allocator() const {
   return is_apart() ? device_->GetAllocator({}) : tf::cpu_allocator();
+}
+
+bool TensorPlace::LeavesRoom(size_t bytes) const {
+  if (!is_apart()) {
+    return true;
+  }
+  const auto stats = allocator()->GetStats();
+  if (!stats.has_value() || stats->bytes_limit.value_or(0) <= 0) {
+    return true;
+  }
+  const int64_t limit = *stats->bytes_limit;
+  return stats->bytes_in_use + static_cast<int64_t>(bytes) <= limit - limit / 4;
 }
 
 HostCopy TensorPlace::CopyOut(const tf::Tensor& tensor) const {

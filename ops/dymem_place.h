@@ -3,6 +3,7 @@
 #ifndef TREPAK_OPS_DYMEM_PLACE_H_
 #define TREPAK_OPS_DYMEM_PLACE_H_
 
+#include <cstddef>
 #include <memory>
 
 #include "ops/runtime/dymem/swap_engine.h"
@@ -24,6 +25,10 @@ class TensorPlace {
   // Whether it is a device's, whose memory the processor can't touch.
   bool is_apart() const { return copies_ != nullptr; }
   tensorflow::Allocator* allocator() const;
+  // Whether so many bytes more leave a quarter of a device to kernels: what is prefetched there
+  // can't leave again when one is short of memory. True if the device doesn't tell, and for the
+  // processor, where it can.
+  bool LeavesRoom(size_t bytes) const;
 
   // Between the device and the processor's memory, as SwapSource and SwapTarget say.
   HostCopy CopyOut(const tensorflow::Tensor& tensor) const;

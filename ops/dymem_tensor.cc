@@ -130,17 +130,21 @@ void SwappedTensor::Bring(Patience patience) {
 Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
   const tsl::profiler::ScopedMemoryDebugAnnotation annotation(name_, step_, "output", type_,
                                                               [] { return std::string(); });
-  if (place_.is_apart()) {
-    back_ = AllocateApart(patience);
-  } else {
-    back_ = AllocateThere(patience == Patience::kWait);
+  const bool waits = patience == Patience::kWait;
+  if (!waits && !place_.LeavesRoom(bytes)) {
+    return NoRoom(bytes);
   }
+  back_ = waits && place_.is_apart() ? AllocateApart() : AllocateThere(waits);
   if (!back_.IsInitialized()) {
-    return ResourceExhaustedError("no room for the " + std::to_string(bytes) + " bytes of '" +
-                                  name_ + "' to come back to");
+    return NoRoom(bytes);
   }
   *to = const_cast<char*>(back_.tensor_data().data());
   return OkStatus();
+}
+
+Status SwappedTensor::NoRoom(size_t bytes) const {
+  return ResourceExhaustedError("no room for the " + std::to_string(bytes) + " bytes of '" + name_ +
+                                "' to come back to");
 }
 
 tensorflow::Tensor SwappedTensor::AllocateThere(bool waits) {
@@ -149,12 +153,12 @@ tensorflow::Tensor SwappedTensor::AllocateThere(bool waits) {
   return tensorflow::Tensor(place_.allocator(), type_, shape_, attributes);
 }
 
-tensorflow::Tensor SwappedTensor::AllocateApart(Patience patience) {
+tensorflow::Tensor SwappedTensor::AllocateApart() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10);
   while (true) {
     const int64_t releases = dymem_.releases();
     tensorflow::Tensor made = AllocateThere(false);
-    if (made.IsInitialized() || patience == Patience::kTry) {
+    if (made.IsInitialized()) {
       return made;
     }
     if (!dymem_.WaitForRelease(deadline, releases)) {

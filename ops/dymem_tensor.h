@@ -69,9 +69,11 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   tensorflow::Tensor Read();
   void Bring(Patience patience);
   Status Allocate(Patience patience, size_t bytes, char** to);
-  // Of a device, whose allocator asks nobody for relief.
-  tensorflow::Tensor AllocateApart(Patience patience);
+  Status NoRoom(size_t bytes) const;
+  // Without memory if there is no room.
   tensorflow::Tensor AllocateThere(bool waits);
+  // Waits, on a device, whose allocator asks nobody for relief.
+  tensorflow::Tensor AllocateApart();
   void Came(Patience patience, const Status& status);
 
   Dymem& dymem_;

@@ -1,5 +1,7 @@
-// The apart device, with kernels that dense layers train by.
+// The apart device, with kernels that dense layers train by, and with TensorFlow's own allocator for
+// accelerators, which waits for memory that is freed.
 
+#define APART_HAS_TENSORFLOWS_ALLOCATOR
 #define TF_InitKernel InitRowKernels
 #include "apart_device.cc"
 #undef TF_InitKernel

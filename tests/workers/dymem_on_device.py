@@ -20,17 +20,16 @@ from tensorflow.python.framework import load_library
 import trepak
 from trepak.ops.loader import load
 
-STEPS = 12
-BATCH, WIDTH, DEPTH = 256, 64, 8
+DEPTH = 8
 MIB_FLOATS = 1 << 18
 
 
-def dense(device: str) -> list[Any]:
+def dense(device: str, batch: int = 256, width: int = 64, steps: int = 12) -> list[Any]:
     """Residual dense layers in a loop of one's own; what has no kernel there is the processor's."""
     random = np.random.default_rng(0)
     with tf.device("CPU:0"):
         weights = [
-            tf.Variable(random.normal(0, 0.05, (WIDTH, WIDTH)).astype("float32"))
+            tf.Variable(random.normal(0, 0.05, (width, width)).astype("float32"))
             for _ in range(DEPTH)
         ]
 
@@ -46,10 +45,15 @@ def dense(device: str) -> list[Any]:
             each.assign_sub(0.5 * gradient)
         return loss
 
-    x, y = (random.random((BATCH, WIDTH), "float32") for _ in range(2))
-    losses = [float(step(tf.constant(x), tf.constant(y))) for _ in range(STEPS)]
+    x, y = (random.random((batch, width), "float32") for _ in range(2))
+    losses = [float(step(tf.constant(x), tf.constant(y))) for _ in range(steps)]
     assert losses[-1] < losses[0]
     return [each.numpy() for each in weights]
+
+
+def large(device: str) -> list[Any]:
+    """What the backward pass reads of it alone takes 64 MiB, all that an apart device has."""
+    return dense(device, batch=1 << 16, width=16, steps=2)
 
 
 def convolutions(device: str) -> list[Any]:
@@ -73,27 +77,32 @@ def convolutions(device: str) -> list[Any]:
 
 
 def shortage(device: str) -> list[Any]:
-    """Five tensors come back to a device that has room for four; the values that are read."""
-    with tf.device(device):
-        ones = []
-        for k in range(5):
-            with tf.device("CPU:0"):
-                value = tf.fill([14, MIB_FLOATS], float(k))
-            ones.append(load().trepak_offload(tf.identity(value), called="test"))
-            load().trepak_synchronize()
-        for one in ones:
-            load().trepak_prefetch(one)
-        load().trepak_synchronize()
-        read = []
-        for one in reversed(ones):  # the last found no room
-            got = load().trepak_fetch(one, T=tf.float32, shape=[14, MIB_FLOATS])
-            assert device in got.device
-            read.append(np.unique(got.numpy()))
-            del got
-    return read
+    """Three tensors come back to a device that has room for two; the values that are read."""
+    ops, shape = load(), [23, MIB_FLOATS]
+
+    @tf.function
+    def swap(values: Any) -> Any:
+        ones, read, before = [], [], []
+        for k in range(3):
+            with tf.control_dependencies(before), tf.device("CPU:0"):
+                value = tf.fill(shape, values[k])
+            with tf.device(device):
+                ones.append(ops.trepak_offload(tf.identity(value), called="test"))
+                before = [ops.trepak_synchronize()]
+        with tf.device(device):
+            for one in ones:
+                ops.trepak_prefetch(one)
+            ops.trepak_synchronize()
+            for one in reversed(ones):  # the last found no room
+                got = ops.trepak_fetch(one, T=tf.float32, shape=shape)
+                with tf.device("CPU:0"), tf.control_dependencies([got]):
+                    read.append(tf.stack([tf.reduce_min(got), tf.reduce_max(got)]))
+        return read
+
+    return [each.numpy() for each in swap(tf.range(3.0))]
 
 
-CASES = {"dense": dense, "convolutions": convolutions, "shortage": shortage}
+CASES = {"dense": dense, "large": large, "convolutions": convolutions, "shortage": shortage}
 
 
 def main() -> None:
