@@ -112,7 +112,6 @@ def main() -> None:
         load_library.load_pluggable_device_library(library[0])
     dymem = None if options == "null" else trepak.Dymem(**json.loads(options))
     told: dict[str, Any] = {"weights": [each.tolist() for each in CASES[case](device)]}
-    told["peak"] = tf.config.experimental.get_memory_info(device)["peak"]
     if dymem is not None:
         told["statistics"] = dymem.statistics()
     print(json.dumps(told), flush=True)

@@ -39,7 +39,7 @@ struct SwapSource {
   // Of a tensor in a device's memory, where the processor can't read it and `data` is null: begins
   // the copy, behind what the device has to do so far. The copy itself holds what it needs until it
   // is done, whoever drops the tensor meanwhile. Called once at most, before `release`.
-  std::function<HostCopy()> copy_out;
+  std::function<HostCopy()> copy_out = nullptr;
 
   std::string Describe() const {
     return "tensor '" + name + "' of " + std::to_string(bytes) + " bytes";
@@ -58,7 +58,7 @@ struct SwapTarget {
   std::function<void()> take_back;
   // For a device's tensor: copies all bytes to what `allocate` found, which names none then, and
   // returns when that is done. The copy holds `from` until then.
-  std::function<Status(const std::shared_ptr<char>& from)> copy_in;
+  std::function<Status(const std::shared_ptr<char>& from)> copy_in = nullptr;
 };
 
 struct SwapOptions {
@@ -125,7 +125,7 @@ class SwapEngine {
   void Fetch(int64_t handle, SwapTarget target);
   void Fetch(int64_t handle, std::function<Status(size_t bytes, char** to)> allocate,
              std::function<void(Status)> done) {
-    Fetch(handle, SwapTarget{std::move(allocate), std::move(done), nullptr, nullptr});
+    Fetch(handle, SwapTarget{std::move(allocate), std::move(done), nullptr});
   }
 
   // Forgets a tensor that nobody will fetch, if it is there. Its memory is released by this thread,
