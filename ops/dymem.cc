@@ -47,11 +47,11 @@ bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64
 
 size_t Dymem::needed() const { return pool_->live() + engine_->tier().used(); }
 
-bool Dymem::Keeps(int64_t step) {
+bool Dymem::Keeps(int64_t step, bool is_apart) {
   if (options_.traces) {
     return true;
   }
-  if (options_.always_swaps || options_.policy != SwapPolicy::kDymem) {
+  if (is_apart || options_.always_swaps || options_.policy != SwapPolicy::kDymem) {
     return false;
   }
   return gate_.Keeps(step, needed(), pool_->limit() - options_.pool.beta);

@@ -32,8 +32,8 @@ struct DymemOptions {
   std::string policy_name;  // the same, as it was given
   bool checksums = false;
   double link_bytes_per_second = 0;  // emulated; 0: as fast as it can
-  bool always_swaps = false;  // also if the step fits into the pool
-  bool traces = false;        // steps are for replays: nothing leaves, but all that could is told
+  bool always_swaps = false;         // also if the step fits into the pool
+  bool traces = false;  // steps are for replays: nothing leaves, but all that could is told
 };
 
 // What the pass did to one graph.
@@ -67,8 +67,10 @@ class Dymem : public PoolRelief {
   DymemTrace* trace() { return trace_.get(); }
   UnreadTensors& unread() { return unread_; }
   FitGate& gate() { return gate_; }
-  // Whether a tensor stays that would leave now; see FitGate.
-  bool Keeps(int64_t step);
+  // Whether a tensor stays that would leave now; see FitGate. `is_apart`: it lies on a device: what
+  // stayed there would not leave when a kernel is short of memory, since the device's own allocator
+  // asks nobody for relief.
+  bool Keeps(int64_t step, bool is_apart);
   // Bytes that live or are away.
   size_t needed() const;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/dymem.h"
+#include "ops/dymem_place.h"
 #include "ops/dymem_tensor.h"
 #include "ops/shared_variant.h"
 #include "ops/status_adapter.h"
@@ -62,9 +63,10 @@ class OffloadOp : public tf::OpKernel {
     if (DymemTrace* const trace = dymem->trace()) {
       trace->recorder().Swapped(context->input(0).tensor_data().data(), called_);
     }
-    const auto make =
-        dymem->Keeps(context->step_id()) ? &SwappedTensor::Keep : &SwappedTensor::Offload;
-    OutputShared(context, 0, make(dymem, called_, context->step_id(), context->input(0)));
+    const TensorPlace place(context);
+    const bool keeps = dymem->Keeps(context->step_id(), place.is_apart());
+    const auto make = keeps ? &SwappedTensor::Keep : &SwappedTensor::Offload;
+    OutputShared(context, 0, make(dymem, called_, context->step_id(), place, context->input(0)));
   }
 
  private:
@@ -133,6 +135,14 @@ REGISTER_KERNEL_BUILDER(Name("TrepakOffload").Device(tf::DEVICE_CPU), OffloadOp)
 REGISTER_KERNEL_BUILDER(Name("TrepakPrefetch").Device(tf::DEVICE_CPU), PrefetchOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakFetch").Device(tf::DEVICE_CPU), FetchOp);
 REGISTER_KERNEL_BUILDER(Name("TrepakSynchronize").Device(tf::DEVICE_CPU), SynchronizeOp);
+// Of all other devices.
+REGISTER_KERNEL_BUILDER(Name("TrepakOffload").Device(tf::DEVICE_DEFAULT).HostMemory("swapped"),
+                        OffloadOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakPrefetch").Device(tf::DEVICE_DEFAULT).HostMemory("swapped"),
+                        PrefetchOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakFetch").Device(tf::DEVICE_DEFAULT).HostMemory("swapped"),
+                        FetchOp);
+REGISTER_KERNEL_BUILDER(Name("TrepakSynchronize").Device(tf::DEVICE_DEFAULT), SynchronizeOp);
 
 }  // namespace
 }  // namespace trepak

@@ -65,11 +65,12 @@ class Rewrite {
   // waits for this one, and it waits for its input alone.
   bool IsMerged(size_t position) { return Node(position)->op() == "BiasAddGrad"; }
 
-  tf::NodeDef* Add(const std::string& name, const std::string& op) {
+  // `device`: of the tensor, or the layer, that it is for.
+  tf::NodeDef* Add(const std::string& name, const std::string& op, const std::string& device) {
     tf::NodeDef* const node = graph_.add_node();
     node->set_name(name);
     node->set_op(op);
-    node->set_device(Node(0)->device());
+    node->set_device(device);
     return node;
   }
 
@@ -100,8 +101,8 @@ class Rewrite {
   }
 
   void AddSynchronize(int position, const std::vector<std::string>& copies) {
-    tf::NodeDef* const node =
-        Add("trepak_dymem/synchronize_" + std::to_string(position), "TrepakSynchronize");
+    tf::NodeDef* const node = Add("trepak_dymem/synchronize_" + std::to_string(position),
+                                  "TrepakSynchronize", Node(position)->device());
     for (const std::string& copy : copies) {
       RunAfter(node, copy);
     }
@@ -114,7 +115,8 @@ class Rewrite {
     const DymemGraph::Output& output = read_.outputs[swap.tensor];
     const std::string prefix = Prefix(swap);
     const std::string fetch_name = prefix + "_fetch";
-    tf::NodeDef* const offload = Add(prefix + "_offload", "TrepakOffload");
+    const std::string device = graph_.node(read_.step.tensors[swap.tensor].producer).device();
+    tf::NodeDef* const offload = Add(prefix + "_offload", "TrepakOffload", device);
     offload->add_input(TensorName(swap.tensor));
     tf::AddNodeAttr("T", output.type, offload);
     tf::AddNodeAttr("called", prefix, offload);
@@ -122,7 +124,7 @@ class Rewrite {
       offload->add_input("^" + Before(swap.leaves));
     }
 
-    tf::NodeDef* const prefetch = Add(prefix + "_prefetch", "TrepakPrefetch");
+    tf::NodeDef* const prefetch = Add(prefix + "_prefetch", "TrepakPrefetch", device);
     prefetch->add_input(offload->name());
     prefetch->add_input("^" + Before(swap.fetch_at));
     if (!before.empty()) {
@@ -130,7 +132,7 @@ class Rewrite {
     }
     const std::string prefetch_name = prefetch->name();
 
-    tf::NodeDef* const fetch = Add(fetch_name, "TrepakFetch");
+    tf::NodeDef* const fetch = Add(fetch_name, "TrepakFetch", device);
     fetch->add_input(prefix + "_offload");
     fetch->add_input("^" + prefetch_name);
     fetch->add_input("^" + Before(swap.needed_at));

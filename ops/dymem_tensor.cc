@@ -1,5 +1,6 @@
 #include "ops/dymem_tensor.h"
 
+#include <chrono>
 #include <utility>
 
 #include "ops/status_adapter.h"
@@ -9,15 +10,17 @@
 namespace trepak {
 
 std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::string& name,
-                                                      int64_t step, tensorflow::Tensor tensor) {
-  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, tensor));
+                                                      int64_t step, const TensorPlace& place,
+                                                      tensorflow::Tensor tensor) {
+  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, place, tensor));
   made->SendOut(std::move(tensor));
   return made;
 }
 
 std::shared_ptr<SwappedTensor> SwappedTensor::Keep(Dymem* dymem, const std::string& name,
-                                                   int64_t step, tensorflow::Tensor tensor) {
-  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, tensor));
+                                                   int64_t step, const TensorPlace& place,
+                                                   tensorflow::Tensor tensor) {
+  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, place, tensor));
   std::lock_guard<std::mutex> lock(made->mutex_);
   made->state_ = State::kHere;
   made->back_ = std::move(tensor);
@@ -46,8 +49,12 @@ SwappedTensor::~SwappedTensor() {
 void SwappedTensor::SendOut(tensorflow::Tensor tensor) {
   SwapSource source;
   source.name = name_.substr(0, name_.rfind("/trepak_"));  // the node that made it
-  source.data = tensor.tensor_data().data();
   source.bytes = tensor.tensor_data().size();
+  if (place_.is_apart()) {
+    source.copy_out = [place = place_, hold = hold_] { return place.CopyOut(hold->tensor); };
+  } else {
+    source.data = tensor.tensor_data().data();
+  }
   source.release = [hold = hold_] { hold->tensor = tensorflow::Tensor(); };
   hold_->tensor = std::move(tensor);
   handle_ = dymem_.engine().Offload(std::move(source));
@@ -112,21 +119,52 @@ void SwappedTensor::Bring(Patience patience) {
   target.take_back = [self] {
     self->back_ = std::exchange(self->hold_->tensor, tensorflow::Tensor());
   };
+  if (place_.is_apart()) {
+    target.copy_in = [self](const std::shared_ptr<char>& from) {
+      return self->place_.CopyIn(from, &self->back_);
+    };
+  }
   dymem_.engine().Fetch(handle_, std::move(target));
 }
 
 Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
   const tsl::profiler::ScopedMemoryDebugAnnotation annotation(name_, step_, "output", type_,
                                                               [] { return std::string(); });
-  tensorflow::AllocationAttributes attributes;
-  attributes.retry_on_failure = patience == Patience::kWait;
-  back_ = tensorflow::Tensor(tensorflow::cpu_allocator(), type_, shape_, attributes);
+  const bool waits = patience == Patience::kWait;
+  if (!waits && !place_.LeavesRoom(bytes)) {
+    return NoRoom(bytes);
+  }
+  back_ = waits && place_.is_apart() ? AllocateApart() : AllocateThere(waits);
   if (!back_.IsInitialized()) {
-    return ResourceExhaustedError("no room for the " + std::to_string(bytes) + " bytes of '" +
-                                  name_ + "' to come back to");
+    return NoRoom(bytes);
   }
   *to = const_cast<char*>(back_.tensor_data().data());
   return OkStatus();
+}
+
+Status SwappedTensor::NoRoom(size_t bytes) const {
+  return ResourceExhaustedError("no room for the " + std::to_string(bytes) + " bytes of '" + name_ +
+                                "' to come back to");
+}
+
+tensorflow::Tensor SwappedTensor::AllocateThere(bool waits) {
+  tensorflow::AllocationAttributes attributes;
+  attributes.retry_on_failure = waits;
+  return tensorflow::Tensor(place_.allocator(), type_, shape_, attributes);
+}
+
+tensorflow::Tensor SwappedTensor::AllocateApart() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+  while (true) {
+    const int64_t releases = dymem_.releases();
+    tensorflow::Tensor made = AllocateThere(false);
+    if (made.IsInitialized()) {
+      return made;
+    }
+    if (!dymem_.WaitForRelease(deadline, releases)) {
+      return AllocateThere(true);  // until kernels free some
+    }
+  }
 }
 
 void SwappedTensor::Came(Patience patience, const Status& status) {

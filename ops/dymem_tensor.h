@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "ops/dymem.h"
+#include "ops/dymem_place.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace trepak {
@@ -26,12 +27,13 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   using Fetched = std::function<void(const absl::Status&, tensorflow::Tensor)>;
 
   // `name`: of its memory when it comes back, for placement and errors. `step`: fails if there is
-  // no room for it then.
+  // no room for it then. `place`: where it lies, and comes back to.
   static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& name, int64_t step,
+                                                const TensorPlace& place,
                                                 tensorflow::Tensor tensor);
   // It stays where it is, and leaves at a shortage only.
   static std::shared_ptr<SwappedTensor> Keep(Dymem* dymem, const std::string& name, int64_t step,
-                                             tensorflow::Tensor tensor);
+                                             const TensorPlace& place, tensorflow::Tensor tensor);
   ~SwappedTensor();
   SwappedTensor(const SwappedTensor&) = delete;
   SwappedTensor& operator=(const SwappedTensor&) = delete;
@@ -49,10 +51,12 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   };
   enum class State { kAway, kComing, kHere, kRead };
 
-  SwappedTensor(Dymem* dymem, std::string name, int64_t step, const tensorflow::Tensor& tensor)
+  SwappedTensor(Dymem* dymem, std::string name, int64_t step, const TensorPlace& place,
+                const tensorflow::Tensor& tensor)
       : dymem_(*dymem),
         name_(std::move(name)),
         step_(step),
+        place_(place),
         type_(tensor.dtype()),
         shape_(tensor.shape()) {}
 
@@ -65,11 +69,17 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   tensorflow::Tensor Read();
   void Bring(Patience patience);
   Status Allocate(Patience patience, size_t bytes, char** to);
+  Status NoRoom(size_t bytes) const;
+  // Without memory if there is no room.
+  tensorflow::Tensor AllocateThere(bool waits);
+  // Waits, on a device, whose allocator asks nobody for relief.
+  tensorflow::Tensor AllocateApart();
   void Came(Patience patience, const Status& status);
 
   Dymem& dymem_;
   const std::string name_;
   const int64_t step_;
+  const TensorPlace place_;
   const tensorflow::DataType type_;
   const tensorflow::TensorShape shape_;
   const std::shared_ptr<Hold> hold_ = std::make_shared<Hold>();

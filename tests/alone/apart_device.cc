@@ -23,6 +23,11 @@ namespace {
 constexpr char kType[] = "APART";
 constexpr size_t kBytes = size_t{64} << 20;
 constexpr size_t kPage = 256;
+#ifndef APART_HAS_TENSORFLOWS_ALLOCATOR
+constexpr bool kHasTensorFlowsAllocator = false;
+#else
+constexpr bool kHasTensorFlowsAllocator = true;
+#endif
 
 class Memory {
  public:
@@ -218,7 +223,7 @@ void SE_InitPlugin(SE_PlatformRegistrationParams* params, TF_Status*) {
   params->platform->struct_size = SP_PLATFORM_STRUCT_SIZE;
   params->platform->name = kType;
   params->platform->type = kType;
-  params->platform->use_bfc_allocator = 0;
+  params->platform->use_bfc_allocator = kHasTensorFlowsAllocator ? 1 : 0;
   SP_PlatformFns* const made = params->platform_fns;
   made->struct_size = SP_PLATFORM_FNS_STRUCT_SIZE;
   made->get_device_count = [](const SP_Platform*, int* count, TF_Status*) { *count = 1; };

@@ -33,6 +33,9 @@ class Dymem:
     the backward pass, before they are needed (Algorithm 3). The numbers are those of plain
     TensorFlow, bit for bit.
 
+    Feature maps on another device (a GPU) leave to `beyond` too, in every step; `pool`, `beta`,
+    `placement` and `always_swap` are about the processor's memory alone.
+
     Args:
         pool: bytes, or text such as "1GiB": what tensors may take, from the first step on. Kernels'
             scratch that finds no room there comes on top, and is counted. Default: the pool finds

@@ -28,7 +28,11 @@ SwapEngine::~SwapEngine() {
 int64_t SwapEngine::Offload(SwapSource source) {
   auto tensor = std::make_shared<Tensor>();
   tensor->source = std::move(source);
-  if (options_.checksums) {
+  if (tensor->source.copy_out != nullptr) {
+    if (tier_->is_memory()) {
+      Begin(*tensor);
+    }
+  } else if (options_.checksums) {
     tensor->checksum = SwapChecksum(tensor->source.data, tensor->source.bytes);
   }
   std::lock_guard<std::mutex> lock(mutex_);
@@ -145,11 +149,16 @@ void SwapEngine::CountOut(const Tensor& tensor) {
 }
 
 void SwapEngine::Forget(Tensor& tensor) {
+  GiveRoom(tensor);
+  Release(tensor);
+}
+
+void SwapEngine::GiveRoom(Tensor& tensor) {
+  tensor.host.bytes = nullptr;
   if (tensor.has_slot) {
     tensor.has_slot = false;
     failure_.Latch(tier_->Give(tensor.slot).Annotate(tensor.source.Describe()));
   }
-  Release(tensor);
 }
 
 void SwapEngine::Release(Tensor& tensor) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,12 @@
 
 namespace trepak {
 
+// A device's copy to memory of the processor's, on its way.
+struct HostCopy {
+  std::shared_ptr<char> bytes;
+  std::future<Status> done;
+};
+
 // A tensor to be swapped out. Nobody may write to its bytes until `release` is called.
 struct SwapSource {
   std::string name;  // for errors
@@ -29,6 +36,10 @@ struct SwapSource {
   size_t bytes = 0;
   // Drops the caller's hold on the memory.
   std::function<void()> release;
+  // Of a tensor in a device's memory, where the processor can't read it and `data` is null: begins
+  // the copy, behind what the device has to do so far. The copy itself holds what it needs until it
+  // is done, whoever drops the tensor meanwhile. Called once at most, before `release`.
+  std::function<HostCopy()> copy_out = nullptr;
 
   std::string Describe() const {
     return "tensor '" + name + "' of " + std::to_string(bytes) + " bytes";
@@ -43,8 +54,11 @@ struct SwapTarget {
   std::function<void(Status)> done;
   // Optional: gets the tensor back that still lies where it was, without a copy and without memory
   // for a second one. The hold passes to the caller: it is not released. Called instead of
-  // `allocate`.
+  // `allocate`. A device's tensor needs it.
   std::function<void()> take_back;
+  // For a device's tensor: copies all bytes to what `allocate` found, which names none then, and
+  // returns when that is done. The copy holds `from` until then.
+  std::function<Status(const std::shared_ptr<char>& from)> copy_in = nullptr;
 };
 
 struct SwapOptions {
@@ -98,6 +112,10 @@ class SwapEngine {
   // Queues a tensor and returns its handle at once. `release` is called once: on the offload
   // stream's thread when the copy is done, else when the tensor has been fetched from where it
   // stayed, is dropped, or the engine is destroyed. The caller fetches or drops every handle.
+  //
+  // A device's copy to memory begins at once, by this thread, and the stream waits for it. Begun
+  // later, it would wait for what the device has got to do meanwhile. To a file it begins in its
+  // turn: else all of them would lie in memory.
   int64_t Offload(SwapSource source);
 
   // Queues a fetch. It waits for an offload that is under way, and cancels one that has not begun.
@@ -151,6 +169,8 @@ class SwapEngine {
     // it out of tensors_ when none is.
     SwapTier::Slot slot;
     bool has_slot = false;
+    HostCopy host;   // of a device's; in memory, its bytes are the slot's
+    Status refused;  // why it did not begin
     Status changed;  // that somebody wrote to it, found when it was offloaded
   };
   using Tensors = std::map<int64_t, std::shared_ptr<Tensor>>;
@@ -165,14 +185,20 @@ class SwapEngine {
   void RunOffloads();
   void RunFetches();
 
+  // Takes room for a device's tensor, and begins its copy.
+  void Begin(Tensor& tensor);
   // To the tier, where the tensor then lies; if that fails, it has no room there.
   Status CopyOut(Tensor& tensor);
+  Status CopyOutOfMemory(Tensor& tensor);
+  Status CopyOutOfDevice(Tensor& tensor);
   // Waits until the tensor may be copied, and marks it as being fetched. The lock is held but while
   // it waits.
   Status BeginFetch(std::unique_lock<std::mutex>& lock, const FetchRequest& request,
                     std::shared_ptr<Tensor>* tensor);
   // To the caller, after which the engine has nothing of it; if that fails, all of it.
   Status CopyIn(Tensor& tensor, const SwapTarget& target, double* busy_seconds);
+  Status CopyInToMemory(const Tensor& tensor, char* to);
+  Status CopyInToDevice(const Tensor& tensor, const SwapTarget& target);
   static bool TakesBack(const Tensor& tensor, const SwapTarget& target) {
     return !tensor.has_slot && target.take_back != nullptr;
   }
@@ -190,6 +216,7 @@ class SwapEngine {
   void CountOut(const Tensor& tensor);
   // Gives up what the engine has of a tensor: its room in the tier, its memory.
   void Forget(Tensor& tensor);
+  void GiveRoom(Tensor& tensor);
   void Release(Tensor& tensor);
   // Its number; the next one's if there is none.
   int64_t FirstFetch() const {

@@ -9,6 +9,10 @@
 namespace trepak {
 namespace {
 
+constexpr char kStaysThere[] = " stays where it is";
+constexpr char kCameChanged[] =
+    " came back changed: check the memory or disk that it was swapped to";
+
 double SecondsSince(SwapEngine::Clock::time_point begin) {
   return std::chrono::duration<double>(SwapEngine::Clock::now() - begin).count();
 }
@@ -60,6 +64,15 @@ void SwapEngine::RunOffloads() {
 }
 
 Status SwapEngine::CopyOut(Tensor& tensor) {
+  Status status =
+      tensor.source.copy_out == nullptr ? CopyOutOfMemory(tensor) : CopyOutOfDevice(tensor);
+  if (!status.ok()) {
+    GiveRoom(tensor);
+  }
+  return status;
+}
+
+Status SwapEngine::CopyOutOfMemory(Tensor& tensor) {
   const SwapSource& source = tensor.source;
   Status status = tier_->Take(source.bytes, &tensor.slot);
   if (status.ok()) {
@@ -67,18 +80,46 @@ Status SwapEngine::CopyOut(Tensor& tensor) {
     status = tier_->Write(tensor.slot, source.data, source.bytes);
   }
   if (!status.ok()) {
-    status.Annotate(source.Describe() + " stays where it is");
-  } else if (options_.checksums && SwapChecksum(source.data, source.bytes) != tensor.checksum) {
-    status = tensor.changed = InternalError(
+    return status.Annotate(source.Describe() + kStaysThere);
+  }
+  if (options_.checksums && SwapChecksum(source.data, source.bytes) != tensor.checksum) {
+    tensor.changed = InternalError(
         source.Describe() +
         " was written to, or freed, while it was swapped out: only swap what nobody writes to "
         "before it is released");
   }
-  if (!status.ok() && tensor.has_slot) {
-    tensor.has_slot = false;
-    failure_.Latch(tier_->Give(tensor.slot).Annotate(source.Describe()));
+  return tensor.changed;
+}
+
+void SwapEngine::Begin(Tensor& tensor) {
+  tensor.refused = tier_->Take(tensor.source.bytes, &tensor.slot);
+  if (tensor.refused.ok()) {
+    tensor.has_slot = true;
+    tensor.host = tensor.source.copy_out();
   }
-  return status;
+}
+
+Status SwapEngine::CopyOutOfDevice(Tensor& tensor) {
+  if (!tier_->is_memory()) {
+    Begin(tensor);
+  }
+  const SwapSource& source = tensor.source;
+  Status status = tensor.refused;
+  if (status.ok()) {
+    status = tensor.host.done.wait_for(options_.patience) == std::future_status::ready
+                 ? tensor.host.done.get()
+                 : DeadlineExceededError(
+                       "the device does not end its copy to memory; look for "
+                       "its errors in the log");
+  }
+  if (status.ok() && options_.checksums) {
+    tensor.checksum = SwapChecksum(tensor.host.bytes.get(), source.bytes);
+  }
+  if (status.ok() && !tier_->is_memory()) {
+    const std::shared_ptr<char> bytes = std::move(tensor.host.bytes);
+    status = tier_->Write(tensor.slot, bytes.get(), source.bytes);
+  }
+  return status.ok() ? status : status.Annotate(source.Describe() + kStaysThere);
 }
 
 void SwapEngine::RunFetches() {
@@ -94,8 +135,12 @@ void SwapEngine::RunFetches() {
     fetches_.erase(fetches_.begin());
     std::shared_ptr<Tensor> tensor;
     Status status = BeginFetch(lock, request, &tensor);
+    const bool stays = tensor != nullptr && tensor->state == Tensor::State::kStays;
     lock.unlock();
 
+    if (stays) {
+      GiveRoom(*tensor);  // of a device's copy that had begun before its turn
+    }
     if (tensor != nullptr) {
       const bool taken_back = TakesBack(*tensor, request.target);
       double busy_seconds = 0;
@@ -173,25 +218,15 @@ Status SwapEngine::CopyIn(Tensor& tensor, const SwapTarget& target, double* busy
     to = nullptr;
     TREPAK_RETURN_IF_ERROR(
         target.allocate(source.bytes, &to).Annotate("fetching " + source.Describe()));
-    if (to == nullptr && source.bytes > 0) {
+    if (to == nullptr && source.bytes > 0 && source.copy_out == nullptr) {
       return InternalError("no memory was named to fetch " + source.Describe() +
                            " to: allocate must name some, or fail");
     }
   }
   const Clock::time_point begin = Clock::now();
-  if (tensor.has_slot) {
-    TREPAK_RETURN_IF_ERROR(
-        tier_->Read(tensor.slot, to, source.bytes).Annotate("fetching " + source.Describe()));
-  } else if (!takes_back && source.bytes > 0) {
-    std::memcpy(to, source.data, source.bytes);
-  }
-  if (options_.checksums && SwapChecksum(to, source.bytes) != tensor.checksum) {
-    return InternalError(
-        source.Describe() +
-        (tensor.has_slot ? " came back changed: check the memory or disk that it was swapped to"
-                         : " was written to while it waited to be fetched: only swap what nobody "
-                           "writes to before it is released"));
-  }
+  TREPAK_RETURN_IF_ERROR(source.copy_out == nullptr ? CopyInToMemory(tensor, to)
+                         : takes_back               ? OkStatus()
+                                                    : CopyInToDevice(tensor, target));
   if (tensor.has_slot) {
     Pace(begin, source.bytes, options_.fetch_bytes_per_second);
   }
@@ -204,6 +239,42 @@ Status SwapEngine::CopyIn(Tensor& tensor, const SwapTarget& target, double* busy
     Forget(tensor);
   }
   return OkStatus();
+}
+
+Status SwapEngine::CopyInToMemory(const Tensor& tensor, char* to) {
+  const SwapSource& source = tensor.source;
+  if (tensor.has_slot) {
+    TREPAK_RETURN_IF_ERROR(
+        tier_->Read(tensor.slot, to, source.bytes).Annotate("fetching " + source.Describe()));
+  } else if (to != source.data && source.bytes > 0) {
+    std::memcpy(to, source.data, source.bytes);
+  }
+  if (options_.checksums && SwapChecksum(to, source.bytes) != tensor.checksum) {
+    return InternalError(
+        source.Describe() +
+        (tensor.has_slot ? kCameChanged
+                         : " was written to while it waited to be fetched: only swap what nobody "
+                           "writes to before it is released"));
+  }
+  return OkStatus();
+}
+
+Status SwapEngine::CopyInToDevice(const Tensor& tensor, const SwapTarget& target) {
+  const SwapSource& source = tensor.source;
+  if (!tensor.has_slot) {
+    return InternalError(source.Describe() +
+                         " is still on its device: its fetch must be able to take it back");
+  }
+  std::shared_ptr<char> from = tensor.host.bytes;
+  if (!tier_->is_memory()) {
+    from = std::shared_ptr<char>(new char[source.bytes], std::default_delete<char[]>());
+    TREPAK_RETURN_IF_ERROR(tier_->Read(tensor.slot, from.get(), source.bytes)
+                               .Annotate("fetching " + source.Describe()));
+  }
+  if (options_.checksums && SwapChecksum(from.get(), source.bytes) != tensor.checksum) {
+    return InternalError(source.Describe() + kCameChanged);
+  }
+  return target.copy_in(from).Annotate("fetching " + source.Describe());
 }
 
 void SwapEngine::Pace(Clock::time_point begin, size_t bytes, double bytes_per_second) {

@@ -112,6 +112,7 @@ class ToldTier final : public SwapTier {
     return read_status.ok() ? memory_->Read(slot, to, bytes) : read_status;
   }
   Status Give(const Slot& slot) override { return memory_->Give(slot); }
+  bool is_memory() const override { return memory_->is_memory(); }
   size_t limit() const override { return memory_->limit(); }
   size_t used() const override { return memory_->used(); }
   size_t peak() const override { return memory_->peak(); }

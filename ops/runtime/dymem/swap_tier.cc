@@ -81,6 +81,8 @@ class MemoryTier final : public SpaceTier {
         bytes_(limit) {}
   ~MemoryTier() override { munmap(memory_, bytes_); }
 
+  bool is_memory() const override { return true; }
+
   Status Write(const Slot& slot, const char* from, size_t bytes) override {
     if (bytes > 0) {  // else `from` may be null, which memcpy may not get
       std::memcpy(memory_ + slot.begin, from, bytes);
@@ -113,6 +115,8 @@ class FileTier final : public SpaceTier {
                   "raise its limit, or swap fewer tensors"),
         file_(file) {}
   ~FileTier() override { close(file_); }
+
+  bool is_memory() const override { return false; }
 
   Status Write(const Slot& slot, const char* from, size_t bytes) override {
     for (size_t at = 0; at < bytes; at += kChunk) {

@@ -37,6 +37,9 @@ class SwapTier {
   // Internal if it isn't taken.
   virtual Status Give(const Slot& slot) = 0;
 
+  // Whether slots are memory of the processor's. If so, who copies bytes there by itself may keep
+  // them in memory of its own, and only takes the room.
+  virtual bool is_memory() const = 0;
   virtual size_t limit() const = 0;
   // What slots take, rounded up to what the tier deals in: now, and the most at once.
   virtual size_t used() const = 0;
