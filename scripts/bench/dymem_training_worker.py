@@ -114,7 +114,8 @@ def take_turns(case: Case) -> None:
 
 def predict(case: Case, told: Path) -> None:
     """Replays vDNN and Dymem on this machine's times and an emulated link's."""
-    from trepak.tf_plugins.memory.replay import Machine, Traces, model_step, tracing_dymem
+    from trepak.tf_plugins.memory.model_step import model_step
+    from trepak.tf_plugins.memory.replay import Machine, Traces, tracing_dymem
 
     tracing_dymem()
     model, traces = build(case), Traces()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import run_job
 
-POOL = {"pool": "48MiB", "beyond": "1GiB", "checksums": True}
+POOL = {"always_swap": True, "pool": "48MiB", "beyond": "1GiB", "checksums": True}
 
 
 def ranks(out: Path, options: dict[str, Any] | None, sync: str, gloo: bool) -> list[dict[str, Any]]:
