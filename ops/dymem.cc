@@ -15,7 +15,9 @@ Dymem::Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
              std::unique_ptr<SwapTier> tier)
     : options_(options),
       pool_(std::move(pool)),
-      engine_(std::make_unique<SwapEngine>(std::move(tier), SwapOptions{options.checksums})),
+      engine_(std::make_unique<SwapEngine>(
+          std::move(tier), SwapOptions{options.checksums, options.link_bytes_per_second,
+                                       options.link_bytes_per_second})),
       trace_(options.traces ? std::make_unique<DymemTrace>() : nullptr) {
   pool_->set_relief(this);
 }
@@ -32,7 +34,11 @@ Dymem* Dymem::Global() { return global.load(); }
 bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64_t releases) {
   const auto waits = waits_.Wait();
   while (!engine_->WaitForRelease(deadline, releases)) {
-    if (std::chrono::steady_clock::now() >= deadline || !unread_.EvictLast()) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return false;
+    }
+    // What is on its way back may leave again once it has come, which it may have just now.
+    if (!unread_.EvictLast() && !engine_->WaitForFetch(deadline) && !unread_.EvictLast()) {
       return false;
     }
   }

@@ -31,6 +31,7 @@ struct DymemOptions {
   SwapPolicy policy = SwapPolicy::kDymem;
   std::string policy_name;  // the same, as it was given
   bool checksums = false;
+  double link_bytes_per_second = 0;  // emulated; 0: as fast as it can
   bool always_swaps = false;  // also if the step fits into the pool
   bool traces = false;        // steps are for replays: nothing leaves, but all that could is told
 };

@@ -136,6 +136,7 @@ std::string Install(const Json& given) {
   options.policy = SwapPolicyOf(options.policy_name);
   options.checksums = given.at("checksums");
   options.always_swaps = given.at("always_swap");
+  options.link_bytes_per_second = given.at("link");
   options.traces = given.at("traces");
   std::unique_ptr<SwapTier> tier;
   const std::string folder = given.at("folder");

@@ -63,6 +63,7 @@ Json Told(const ReplayFigures& figures, const AllocationTrace& trace) {
           {"extent_bytes", figures.extent},
           {"shortages", figures.shortages},
           {"waits", figures.waits},
+          {"evictions", figures.evictions},
           {"swapped_bytes", figures.swapped_bytes},
           {"fragmentation", figures.fragmentation},
           {"forward", Told(figures.forward)},

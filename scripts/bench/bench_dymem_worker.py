@@ -116,6 +116,7 @@ def breakdown(traces: Traces, network: Network) -> list[dict[str, Any]]:
                 "way": way,
                 "seconds": found.seconds,
                 "of_no_overlap": found.seconds / whole,
+                "bound": found.bound_seconds / whole if overlaps else 1.0,
                 "overlapped": overlapped / whole,
                 "copying_alone": (found.copied_seconds - overlapped) / whole,
                 "computing_alone": (found.computed_seconds - overlapped) / whole,

@@ -86,7 +86,13 @@ def run_here(
         return written(output, outcome)
 
 
-def run_alone(module: str, spec: Any, timeout: float, env: Mapping[str, str] | None = None) -> Any:
+def run_alone(
+    module: str,
+    spec: Any,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    output: Path | None = None,
+) -> Any:
     """Runs one process of a bench, without a launcher; returns what it wrote.
 
     Args:
@@ -94,11 +100,12 @@ def run_alone(module: str, spec: Any, timeout: float, env: Mapping[str, str] | N
         spec: see `command_of`.
         timeout: seconds after which it is stopped.
         env: variables beside this process's own.
+        output: see `command_of`.
 
     Raises:
         JobError: it failed, or took too long.
     """
-    with command_of(module, spec) as (command, output):
+    with command_of(module, spec, output) as (command, output):
         try:
             ended = subprocess.run(
                 command,
@@ -111,7 +118,7 @@ def run_alone(module: str, spec: Any, timeout: float, env: Mapping[str, str] | N
             raise JobError(f"{module} was still running after {timeout:.0f} s.") from None
         if ended.returncode:
             raise JobError(f"{module} ended with {ended.returncode}:\n{ended.stderr[-3000:]}")
-        return json.loads(output.read_text())
+        return json.loads(output.read_text()) if output.exists() else None
 
 
 def run_in(

@@ -71,6 +71,7 @@ class Dymem:
         checksums: bool = False,
         always_swap: bool = False,
         _traces: bool = False,
+        _link: float = 0.0,  # bytes per second of an emulated link; 0: as fast as it can
     ) -> None:
         placement = placement or ("gtbm" if policy == "dymem" else "best_fit")
         for name, value, choice in (
@@ -93,6 +94,7 @@ class Dymem:
             checksums=checksums,
             always_swap=always_swap,
             traces=_traces,
+            link=float(_link),
         )
         if wrong in ("late", "twice"):
             raise RuntimeError(_LATE if wrong == "late" else _TWICE)

@@ -19,6 +19,7 @@ from trepak.tf_plugins.memory.dymem import Dymem
 PLACEMENTS = {"none": "best_fit", "vdnn": "best_fit", "superneurons": "best_fit", "dymem": "gtbm"}
 AMPLE = 1 << 44  # bytes: no step needs as many
 _NARROW = 256  # a smallest pool is sought to this part of itself
+_STEP, _FAILURES = 64, 24  # then by steps of such a part, until so many have failed
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Replayed:
         extent_bytes: a pool of this size would do, too.
         shortages: how often beta was needed.
         waits: how often an allocation waited for a copy to end.
+        evictions: how often a tensor that came back left again, unread.
         swapped_bytes: that left.
         fragmentation: equation 4.1 for each request, on average.
         forward: the forward pass.
@@ -81,6 +83,7 @@ class Replayed:
     extent_bytes: int
     shortages: int
     waits: int
+    evictions: int
     swapped_bytes: int
     fragmentation: float
     forward: Pass
@@ -182,17 +185,24 @@ class Traces:
     def smallest_pool(self, batch: int, policy: str, machine: Machine, **options: Any) -> int:
         """Returns the bytes of the smallest pool in which the step runs, waits included.
 
-        A pool may fail that is larger than one that does (placement is no monotone function), so
-        this is the smallest that a search by halves finds.
+        A pool may fail that is larger than one that does, since a step places its tensors otherwise
+        in it. So a search by halves is followed by one in small steps, until many have failed.
         """
+
+        def fits(pool: int) -> bool:
+            return self.replay(batch, policy, machine, pool=pool, **options).fits
+
         high = self.replay(batch, policy, machine, **options).extent_bytes
-        while not self.replay(batch, policy, machine, pool=high, **options).fits:
+        while not fits(high):
             high += high // 8
         low = 0
         while high - low > high // _NARROW:
             middle = (low + high) // 2
-            fits = self.replay(batch, policy, machine, pool=middle, **options).fits
-            low, high = (low, middle) if fits else (middle, high)
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        pool, failed = high, 0
+        while failed < _FAILURES:
+            pool -= pool // _STEP
+            high, failed = (pool, 0) if fits(pool) else (high, failed + 1)
         return high
 
     def largest_batch(self, pool: int, policy: str, machine: Machine, **options: Any) -> int:

@@ -14,10 +14,12 @@ constexpr size_t kStrangePart = 16;
 
 using Key = std::tuple<std::string, bool, int>;  // node, scratch, which of these
 
+// Of what is asked for in the step.
 std::vector<Key> KeysOf(const AllocationTrace& trace) {
   std::map<std::pair<std::string, bool>, int> turns;
   std::vector<Key> keys;
-  for (const AllocationTrace::Block& block : trace.blocks) {
+  for (size_t number = static_cast<size_t>(trace.before); number < trace.blocks.size(); ++number) {
+    const AllocationTrace::Block& block = trace.blocks[number];
     const int turn = turns[{block.node, block.is_scratch}]++;
     keys.emplace_back(block.node, block.is_scratch, turn);
   }
@@ -59,11 +61,17 @@ void AllocationRecorder::Swapped(const void* memory, const std::string& name) {
 
 void AllocationRecorder::Begin() {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<AllocationTrace::Block> living;
+  std::vector<int*> numbers;
   for (auto& [memory, block] : blocks_) {
-    living.push_back(std::move(all_[block]));
+    numbers.push_back(&block);
+  }
+  // As they came: addresses differ from run to run.
+  std::sort(numbers.begin(), numbers.end(), [](const int* a, const int* b) { return *a < *b; });
+  std::vector<AllocationTrace::Block> living;
+  for (int* const number : numbers) {
+    living.push_back(std::move(all_[*number]));
     living.back().swapped.clear();
-    block = static_cast<int>(living.size()) - 1;
+    *number = static_cast<int>(living.size()) - 1;
   }
   all_ = std::move(living);
   before_ = static_cast<int>(all_.size());
@@ -84,8 +92,8 @@ Status Extrapolate(const AllocationTrace& small, const AllocationTrace& large, i
   }
   std::map<Key, size_t> bytes_of;
   const std::vector<Key> small_keys = KeysOf(small);
-  for (size_t block = 0; block < small.blocks.size(); ++block) {
-    bytes_of[small_keys[block]] = small.blocks[block].bytes;
+  for (size_t key = 0; key < small_keys.size(); ++key) {
+    bytes_of[small_keys[key]] = small.blocks[static_cast<size_t>(small.before) + key].bytes;
   }
   *made = large;
   made->batch = batch;
@@ -94,17 +102,17 @@ Status Extrapolate(const AllocationTrace& small, const AllocationTrace& large, i
   size_t all = 0;
   size_t unmatched = 0;
   const std::vector<Key> keys = KeysOf(large);
-  for (size_t number = static_cast<size_t>(large.before); number < keys.size(); ++number) {
-    AllocationTrace::Block& block = made->blocks[number];
+  for (size_t key = 0; key < keys.size(); ++key) {
+    AllocationTrace::Block& block = made->blocks[static_cast<size_t>(large.before) + key];
     all += block.bytes;
-    const auto found = bytes_of.find(keys[number]);
+    const auto found = bytes_of.find(keys[key]);
     if (found == bytes_of.end()) {
       unmatched += block.bytes;
       continue;
     }
     const double first = static_cast<double>(found->second);
-    const double grown = (static_cast<double>(block.bytes) - first) / between;
-    block.bytes = static_cast<size_t>(std::max(0.0, first + grown * samples));
+    const double grown = (static_cast<double>(block.bytes) - first) * samples / between;
+    block.bytes = static_cast<size_t>(std::max(0.0, first + grown));
   }
   return unmatched <= all / kStrangePart
              ? OkStatus()

@@ -11,9 +11,9 @@ size_t WithReserve(size_t bytes) { return bytes + bytes / FitGate::kReservePart;
 
 bool FitGate::Keeps(int64_t step, size_t needed, size_t limit) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (step != step_ || needed_ == 0) {
+  if (step_ != step) {
     const bool fitted_before = short_need_ == 0 || WithReserve(needed_) < short_need_;
-    keeps_ = needed_ > 0 && fitted_before && WithReserve(needed_) <= limit;
+    keeps_ = step_.has_value() && fitted_before && WithReserve(needed_) <= limit;
     kept_steps_ += keeps_ ? 1 : 0;
     step_ = step;
     needed_ = 0;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 namespace trepak {
 
@@ -34,7 +35,7 @@ class FitGate {
  private:
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  int64_t step_ = -1;
+  std::optional<int64_t> step_;  // none yet
   bool keeps_ = false;
   size_t needed_ = 0;      // at most, in the step that runs
   size_t short_need_ = 0;  // of the last step that did not fit; 0: none

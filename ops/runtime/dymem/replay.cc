@@ -38,14 +38,13 @@ class Simulation {
       figures_.curve.push_back(pool_.TakePoint());
     }
     figures_.backward.taken = now_ - figures_.forward.taken;
-    figures_.extent = pool_.extent_peak();
-    figures_.fragmentation = requests_ == 0 ? 0 : fragmentation_ / static_cast<double>(requests_);
+    figures_.fragmentation = pool_.fragmentation();
     return std::move(figures_);
   }
 
  private:
   struct CopyState {
-    enum class Where { kHere, kComing, kAway } where = Where::kAway;
+    enum class Where { kAway, kComing, kHere } where = Where::kAway;
     bool is_out = false;   // the offload is done
     bool is_read = false;  // by all of the forward pass
     double out_at = kNever;
@@ -59,9 +58,9 @@ class Simulation {
   };
 
   bool Runs() const { return figures_.failed_block < 0; }
-  bool waits_each_layer() const { return program_.waits_each_layer || !options_.overlaps; }
 
   void RunLayer(int number) {
+    running_ = number;
     const ReplayProgram::Layer& layer = program_.layers[number];
     BeginFetches(number);
     for (size_t at = 0; at < layer.at_begin && Runs(); ++at) {
@@ -76,8 +75,11 @@ class Simulation {
     for (size_t at = layer.at_begin; at < layer.events.size() && Runs(); ++at) {
       Do(layer.events[at]);
     }
+    if (program_.waits_each_layer) {
+      WaitForCopies();  // those that began with this layer
+    }
     BeginOffloads(number);
-    if (waits_each_layer()) {
+    if (!options_.overlaps) {
       WaitForCopies();
     }
   }
@@ -100,15 +102,19 @@ class Simulation {
 
   void BeginOffloads(int layer) {
     for (size_t number = 0; number < copies_.size(); ++number) {
-      const ReplayProgram::Copy& copy = program_.copies[number];
-      if (copy.made_at == layer) {
-        offload_free_ = std::max(offload_free_, now_) + copy.seconds;
-        copies_[number].out_at = offload_free_;
-        offloads_.push_back(static_cast<int>(number));
-        figures_.forward.copied += copy.seconds;
-        figures_.swapped_bytes += copy.bytes;
+      if (program_.copies[number].leaves_after == layer) {
+        SendOut(static_cast<int>(number), &figures_.forward);
       }
     }
+  }
+
+  void SendOut(int number, ReplayPass* pass) {
+    const ReplayProgram::Copy& copy = program_.copies[number];
+    offload_free_ = std::max(offload_free_, now_) + copy.seconds;
+    copies_[number].out_at = offload_free_;
+    offloads_.push_back(number);
+    pass->copied += copy.seconds;
+    figures_.swapped_bytes += copy.bytes;
   }
 
   void EndReads(int layer) {
@@ -145,11 +151,9 @@ class Simulation {
   void Allocate(int block) {
     Advance(now_);
     const Placement::Request& request = program_.requests[block];
-    fragmentation_ += pool_.FragmentationFor(request.bytes);
-    ++requests_;
     offsets_[block] = pool_.Take(request);
     while (!offsets_[block] && Runs()) {
-      if (!pool_.CommitBeta() && !WaitForOffload()) {
+      if (!pool_.CommitBeta() && !WaitForOffload() && !Evict()) {
         figures_.failed_block = block;
         return;
       }
@@ -168,30 +172,41 @@ class Simulation {
     return true;
   }
 
+  // Sends out again what is needed last of all that came back and was not read yet. Whether there
+  // is any, or may be any once the copy under way is done.
+  bool Evict() {
+    for (int number = next_fetch_ - 1; number >= 0; --number) {
+      CopyState& copy = copies_[number];
+      const bool is_unread = program_.copies[number].needed_at > running_;
+      if (is_unread && copy.where == CopyState::Where::kHere && copy.here_at <= now_) {
+        copy.where = CopyState::Where::kAway;
+        SendOut(number, &figures_.backward);
+        ++figures_.evictions;
+        return true;
+      }
+    }
+    const bool is_coming = fetch_free_ > now_;
+    now_ = std::max(now_, fetch_free_);
+    return is_coming;
+  }
+
   void WaitFor(int number) {
     CopyState& copy = copies_[number];
-    if (copy.where == CopyState::Where::kAway) {
-      copy.where = CopyState::Where::kComing;
-      fetches_.push_back({number, now_, true, false});
-    }
-    while (copy.where == CopyState::Where::kComing && Runs()) {
+    while (copy.where != CopyState::Where::kHere && Runs()) {
+      if (copy.where == CopyState::Where::kAway) {  // there was no room when its turn came
+        copy.where = CopyState::Where::kComing;
+        fetches_.push_back({number, now_, true, false});
+      }
       const double next = NextEvent();
       if (next < kNever) {
+        figures_.waits += fetches_.front().blocked ? 1 : 0;  // for an offload
         now_ = std::max(now_, next);
         Advance(now_);
-        continue;
-      }
-      if (!pool_.CommitBeta()) {
+      } else if (!Evict()) {
         figures_.failed_block = program_.copies[number].block;
-        return;
       }
-      fetches_.front().blocked = false;
     }
-    if (copy.where == CopyState::Where::kAway) {
-      WaitFor(number);  // there was no room when its turn came
-      return;
-    }
-    now_ = std::max(now_, copy.here_at);
+    now_ = Runs() ? std::max(now_, copy.here_at) : now_;
   }
 
   void WaitForCopies() {
@@ -211,8 +226,7 @@ class Simulation {
     if (fetches_.empty() || fetches_.front().blocked) {
       return kNever;
     }
-    const double out_at = copies_[fetches_.front().copy].out_at;
-    return std::max({fetches_.front().queued_at, fetch_free_, out_at});
+    return std::max(fetches_.front().queued_at, fetch_free_);  // offloads were waited for
   }
 
   void Advance(double until) {
@@ -237,7 +251,10 @@ class Simulation {
     Fetch& fetch = fetches_.front();
     CopyState& copy = copies_[fetch.copy];
     const ReplayProgram::Copy& of = program_.copies[fetch.copy];
-    const auto offset = pool_.Take({of.bytes, Mobility::kMovable, 1});
+    auto offset = pool_.Take({of.bytes, Mobility::kMovable, 1});
+    while (!offset && fetch.waits && pool_.CommitBeta()) {
+      offset = pool_.Take({of.bytes, Mobility::kMovable, 1});
+    }
     if (!offset && fetch.waits) {
       fetch.blocked = true;
       return;
@@ -259,6 +276,7 @@ class Simulation {
   std::mt19937_64 random_;
   std::uniform_real_distribution<double> uniform_{-1, 1};
   double now_ = 0;
+  int running_ = -1;                            // the layer
   std::vector<std::optional<size_t>> offsets_;  // by block
   std::vector<CopyState> copies_;
   std::deque<int> offloads_;
@@ -266,8 +284,6 @@ class Simulation {
   std::deque<Fetch> fetches_;
   double fetch_free_ = 0;
   int next_fetch_ = 0;
-  double fragmentation_ = 0;
-  int64_t requests_ = 0;
 };
 
 }  // namespace

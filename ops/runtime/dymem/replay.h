@@ -29,7 +29,8 @@ struct ReplayPass {
   double computed = 0;
   double copied = 0;
   // No schedule is faster that copies in this order, beside the computation, with as much memory as
-  // it likes: the longer of both sums, with what the first or last of them must wait for.
+  // it likes: the longer of both sums, with what the first or last of them must wait for. Of layers
+  // without jitter.
   double bound = 0;
 };
 
@@ -45,6 +46,7 @@ struct ReplayFigures {
   size_t extent = 0;  // a pool of this limit serves the step too, but for best-fit
   int64_t shortages = 0;
   int64_t waits = 0;
+  int64_t evictions = 0;  // of what was prefetched and not read yet
   size_t swapped_bytes = 0;
   double fragmentation = 0;  // equation 4.1 for each request before it is placed, on average
   ReplayPass forward;

@@ -18,10 +18,10 @@ void AddBounds(const ReplayProgram& program, ReplayFigures* figures) {
     by_begin.push_back(&copy);
   }
   std::stable_sort(by_begin.begin(), by_begin.end(),
-                   [](const auto* a, const auto* b) { return a->made_at < b->made_at; });
+                   [](const auto* a, const auto* b) { return a->leaves_after < b->leaves_after; });
   double out = 0;
   for (const auto* const copy : by_begin) {
-    out = std::max(out, ends[copy->made_at]) + copy->seconds;
+    out = std::max(out, ends[copy->leaves_after]) + copy->seconds;
   }
   figures->forward.bound = std::max(out, turn);
   double in = 0;

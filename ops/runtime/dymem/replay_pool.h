@@ -4,6 +4,7 @@
 #define TREPAK_OPS_RUNTIME_DYMEM_REPLAY_POOL_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -29,8 +30,18 @@ class ReplayPool {
       Note();
       return kSmallOffset;
     }
+    // As MemoryPool: what is small takes from the same limit.
+    const size_t limit = placement_->limit();
+    const size_t left = limit - std::min(limit, small_);
+    (void)placement_->Lower(std::max(left, placement_->figures().extent));
+    const double fragmentation = placement_->FragmentationFor(request.bytes);
     const auto offset = placement_->Allocate(request);
-    Note();
+    (void)placement_->Grow(limit - placement_->limit());
+    if (offset) {
+      fragmentation_sum_ += fragmentation;
+      ++fragmentation_of_;
+      Note();
+    }
     return offset;
   }
 
@@ -50,8 +61,10 @@ class ReplayPool {
     return placement_->Grow(std::exchange(beta_, 0));
   }
 
-  double FragmentationFor(size_t bytes) const { return placement_->FragmentationFor(bytes); }
-  size_t extent_peak() const { return placement_->figures().extent_peak + small_peak_; }
+  // On average of what was placed, just before.
+  double fragmentation() const {
+    return fragmentation_of_ == 0 ? 0 : fragmentation_sum_ / static_cast<double>(fragmentation_of_);
+  }
 
   // Begins a new highest point.
   ReplayPoint TakePoint() {
@@ -69,14 +82,17 @@ class ReplayPool {
     highest_ = {std::max(highest_.live, live), std::max(highest_.occupied, occupied)};
     figures_.peak_live = std::max(figures_.peak_live, live);
     figures_.peak_occupied = std::max(figures_.peak_occupied, occupied);
-    small_peak_ = std::max(small_peak_, small_);
+    constexpr size_t kGranule = Placement::kGranularity;
+    const size_t granules = (placement_->figures().extent + small_ + kGranule - 1) / kGranule;
+    figures_.extent = std::max(figures_.extent, granules * kGranule);
   }
 
   const std::unique_ptr<Placement> placement_;
   size_t beta_;
   size_t small_ = 0;
-  size_t small_peak_ = 0;
   ReplayPoint highest_;
+  double fragmentation_sum_ = 0;
+  int64_t fragmentation_of_ = 0;
   ReplayFigures& figures_;
 };
 

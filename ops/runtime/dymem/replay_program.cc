@@ -89,7 +89,8 @@ class Compiler {
     int now = 0;
     const auto flush = [&](int next) {
       for (const ReplayProgram::Event& event : frees) {
-        const int last = LastRead(trace_.blocks[event.block].node);
+        const AllocationTrace::Block& block = trace_.blocks[event.block];
+        const int last = block.is_scratch ? now : LastRead(block.node);
         made_.layers[std::clamp(last, now, std::max(now, next - 1))].events.push_back(event);
       }
       frees.clear();
@@ -125,8 +126,10 @@ class Compiler {
       copy.block = found->second;
       copy.bytes = trace_.blocks[copy.block].bytes;
       copy.seconds = static_cast<double>(copy.bytes) / machine.link_bytes_per_second;
-      copy.made_at = std::max(0, position_[graph_.tensors[swap.tensor].producer]);
-      copy.last_read = copy.made_at;
+      const int made_at = position_[graph_.tensors[swap.tensor].producer];
+      // vDNN's begins beside the layer that reads it first.
+      copy.leaves_after = std::max(0, plan_.waits_each_layer ? swap.leaves - 1 : made_at);
+      copy.last_read = copy.leaves_after;
       for (const int reader : graph_.tensors[swap.tensor].consumers) {
         if (!graph_.nodes[reader].is_backward) {
           copy.last_read = std::max(copy.last_read, position_[reader]);

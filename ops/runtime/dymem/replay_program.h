@@ -43,8 +43,8 @@ struct ReplayProgram {
   struct Copy {
     int block = 0;
     double seconds = 0;
-    int made_at = 0;    // whose end begins the offload
-    int last_read = 0;  // in the forward pass
+    int leaves_after = 0;  // whose end begins the offload
+    int last_read = 0;     // in the forward pass
     int fetch_at = 0;
     int needed_at = 0;
     size_t bytes = 0;

@@ -45,7 +45,7 @@ class TestStep {
     }
     node.outputs = {number};
     graph_.nodes.push_back(std::move(node));
-    graph_.tensors.push_back({number, added.makes ? 1 << 20 : 64, {}, added.makes});
+    graph_.tensors.push_back({number, 0, added.makes ? 1 << 20 : 64, {}, added.makes});
     EXPECT_TRUE(numbers_.try_emplace(added.name, number).second) << added.name;
     return number;
   }

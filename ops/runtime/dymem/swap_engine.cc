@@ -90,10 +90,7 @@ Status SwapEngine::SynchronizeOffloads(Clock::time_point deadline) const {
 Status SwapEngine::SynchronizeFetches(Clock::time_point deadline) const {
   std::unique_lock<std::mutex> lock(mutex_);
   const int64_t end = next_fetch_;
-  const auto first = [this] {
-    return fetching_ != 0 ? fetching_ : fetches_.empty() ? next_fetch_ : fetches_.begin()->first;
-  };
-  if (changed_.wait_until(lock, deadline, [&] { return first() >= end; })) {
+  if (changed_.wait_until(lock, deadline, [&] { return FirstFetch() >= end; })) {
     return OkStatus();
   }
   const auto queued = std::distance(fetches_.begin(), fetches_.lower_bound(end));
@@ -117,6 +114,15 @@ bool SwapEngine::WaitForRelease(Clock::time_point deadline, int64_t releases) co
   const auto decided = [&] { return releases_ > releases || !offloads_wait() || stopping_; };
   changed_.wait_until(lock, deadline, decided);
   return releases_ > releases;
+}
+
+bool SwapEngine::WaitForFetch(Clock::time_point deadline) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const int64_t awaited = FirstFetch();
+  if (awaited == next_fetch_ || std::this_thread::get_id() == fetch_stream_.get_id()) {
+    return false;
+  }
+  return changed_.wait_until(lock, deadline, [&] { return FirstFetch() > awaited; });
 }
 
 SwapCounters SwapEngine::counters() const {

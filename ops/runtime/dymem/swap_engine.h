@@ -128,6 +128,9 @@ class SwapEngine {
   bool WaitForRelease(Clock::time_point deadline, int64_t releases) const;
   // Of those from now on. One that came just before is missed: who gets false tries once more.
   bool WaitForRelease(Clock::time_point deadline) const;
+  // Waits until the first fetch of those queued or under way is done. False if there is none, if
+  // this is called by what a fetch calls, or if it is not done in time.
+  bool WaitForFetch(Clock::time_point deadline) const;
 
   SwapCounters counters() const;
   // Why a tensor stayed where it was, of the first that did; or OK.
@@ -188,6 +191,10 @@ class SwapEngine {
   // Gives up what the engine has of a tensor: its room in the tier, its memory.
   void Forget(Tensor& tensor);
   void Release(Tensor& tensor);
+  // Its number; the next one's if there is none.
+  int64_t FirstFetch() const {
+    return fetching_ != 0 ? fetching_ : fetches_.empty() ? next_fetch_ : fetches_.begin()->first;
+  }
   bool offloads_wait() const { return !offloads_.empty() || offloading_ != nullptr; }
 
   const std::unique_ptr<SwapTier> tier_;

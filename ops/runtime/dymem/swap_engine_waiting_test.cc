@@ -65,6 +65,39 @@ TEST(SwapEngineWaitingTest, WaitForReleaseIsFalseAtOnceIfNothingIsUnderWay) {
   opens.join();
 }
 
+TEST(SwapEngineWaitingTest, WaitForFetchIsForTheFirstOfThem) {
+  TestTensor first(100, 1), second(100, 2);
+  TestFetch one, two;
+  ToldEngine told;
+  EXPECT_FALSE(told->WaitForFetch(Soon())) << "there is none";
+  const int64_t handle = told->Offload(first.Source("first"));
+  const int64_t other = told->Offload(second.Source("second"));
+  ASSERT_EQ(Sync(told), OkStatus());
+  bool waited_for_itself = true;
+  SwapTarget target = one.Target();
+  target.allocate = [&, allocate = target.allocate](size_t bytes, char** to) {
+    waited_for_itself = told->WaitForFetch(Soon());
+    return allocate(bytes, to);
+  };
+  told.tier->reads.Close();
+  told->Fetch(handle, target);
+  told->Fetch(other, two.Target());
+  told.tier->reads.AwaitArrivals(1);
+  EXPECT_FALSE(waited_for_itself);
+  EXPECT_FALSE(told->WaitForFetch(Now() + milliseconds(10))) << "in time";
+  std::promise<void> begins;
+  auto waits = std::async(std::launch::async, [&] {
+    begins.set_value();
+    return told->WaitForFetch(Soon());
+  });
+  begins.get_future().wait();
+  std::this_thread::sleep_for(milliseconds(200));  // else it might come too late
+  told.tier->reads.Open();
+  EXPECT_TRUE(waits.get());
+  ASSERT_EQ(one.Result(), OkStatus());
+  ASSERT_EQ(two.Result(), OkStatus());
+}
+
 TEST(SwapEngineWaitingTest, DeadlinesNameHowManyAndTheFirst) {
   TestTensor first(100, 1), second(100, 2), third(100, 3);
   TestFetch one, two;

@@ -41,6 +41,29 @@ TEST(UnreadTensorsTest, WhatWasReadStays) {
   EXPECT_EQ(unread.evicted(), 1);
 }
 
+TEST(UnreadTensorsTest, WhatStayedLeavesBeforeWhatWasPrefetchedTheFirstOfItFirst) {
+  UnreadTensors unread;
+  std::vector<int> left;
+  const auto leave = [&left](int tensor) {
+    return [&left, tensor] {
+      left.push_back(tensor);
+      return true;
+    };
+  };
+  unread.Add(leave(0));
+  const int64_t first = unread.AddKept(leave(1));
+  unread.Add(leave(2));
+  const int64_t read = unread.AddKept(leave(3));
+  unread.AddKept(leave(4));
+  EXPECT_GT(first, read);
+  EXPECT_GT(read, 0);
+  unread.Remove(read);
+  while (unread.EvictLast()) {
+  }
+  EXPECT_THAT(left, ElementsAre(1, 4, 2, 0));
+  EXPECT_EQ(unread.evicted(), 4);
+}
+
 TEST(UnreadTensorsTest, EachLeavesOnceWhoeverAsks) {
   constexpr int kTensors = 1000;
   UnreadTensors unread;
@@ -49,7 +72,8 @@ TEST(UnreadTensorsTest, EachLeavesOnceWhoeverAsks) {
   for (int thread = 0; thread < 2; ++thread) {
     threads.emplace_back([&, thread] {
       for (int tensor = thread; tensor < kTensors; tensor += 2) {
-        unread.Add([&left, tensor] { return ++left[tensor] > 0; });
+        const auto leave = [&left, tensor] { return ++left[tensor] > 0; };
+        tensor % 3 == 0 ? unread.AddKept(leave) : unread.Add(leave);
         unread.EvictLast();
       }
     });
