@@ -118,7 +118,7 @@ StepGraph RandomGraph(unsigned seed) {
     node.has_samples |= random() % 10 == 0;
     if (random() % 2 == 0) {
       node.outputs = {static_cast<int>(graph.tensors.size())};
-      graph.tensors.push_back({numbers[i], 1, {}, random() % 2 == 0});
+      graph.tensors.push_back({numbers[i], 0, 1, {}, random() % 2 == 0});
     }
     for (size_t edge = 0; i + 1 < count && edge < random() % 5; ++edge) {
       const int next = numbers[i + 1 + random() % (count - i - 1)];
