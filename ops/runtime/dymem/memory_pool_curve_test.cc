@@ -134,7 +134,7 @@ TEST(MemoryPoolCurveTest, TimelineShowsWhatCanBeSeen) {
   Timeline timeline;
   const std::string path = testing::TempDir() + "memory_pool_timeline.json";
   ASSERT_TRUE(timeline.Open(path, 0, "t", "{}", 0, 0, 10).ok());
-  const auto pool = Pool({PoolKind::kBestFit, 2048 * kKilobyte, 0, &timeline});
+  const auto pool = Pool({PoolKind::kBestFit, 2048 * kKilobyte, 0, false, &timeline});
   for (int i = 0; i < 100; ++i) {
     pool->Free(Take(pool.get(), 5 * kKilobyte));  // too little for a picture
   }
