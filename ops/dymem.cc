@@ -47,14 +47,18 @@ bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64
 
 size_t Dymem::needed() const { return pool_->live() + engine_->tier().used(); }
 
-bool Dymem::Keeps(int64_t step, bool is_apart) {
-  if (options_.traces) {
-    return true;
+std::shared_ptr<FitGate> Dymem::AddGate() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return gates_.emplace_back(std::make_shared<FitGate>());
+}
+
+int64_t Dymem::kept_steps() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  int64_t kept = 0;
+  for (const auto& gate : gates_) {
+    kept += gate->kept_steps();
   }
-  if (is_apart || options_.always_swaps || options_.policy != SwapPolicy::kDymem) {
-    return false;
-  }
-  return gate_.Keeps(step, needed(), pool_->limit() - options_.pool.beta);
+  return kept;
 }
 
 void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,

@@ -66,11 +66,13 @@ class Dymem : public PoolRelief {
   // Null unless it is asked for.
   DymemTrace* trace() { return trace_.get(); }
   UnreadTensors& unread() { return unread_; }
-  FitGate& gate() { return gate_; }
-  // Whether a tensor stays that would leave now; see FitGate. `is_apart`: it lies on a device: what
-  // stayed there would not leave when a kernel is short of memory, since the device's own allocator
-  // asks nobody for relief.
-  bool Keeps(int64_t step, bool is_apart);
+  // Of one more graph.
+  std::shared_ptr<FitGate> AddGate();
+  // Whether a step that fits stays in memory.
+  bool MayStay() const {
+    return !options_.traces && !options_.always_swaps && options_.policy == SwapPolicy::kDymem;
+  }
+  int64_t kept_steps() const;
   // Bytes that live or are away.
   size_t needed() const;
 
@@ -108,12 +110,12 @@ class Dymem : public PoolRelief {
   const std::unique_ptr<SwapEngine> engine_;
   const std::unique_ptr<DymemTrace> trace_;
   UnreadTensors unread_;
-  FitGate gate_;
   WaitClock waits_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<DymemPlan> plans_;
+  std::vector<std::shared_ptr<FitGate>> gates_;
   bool has_left_alone_ = false;  // anything; said once
   Status doom_;
   std::string shortage_;

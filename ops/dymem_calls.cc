@@ -61,7 +61,7 @@ absl::Status GetStatistics(const Arguments& given, Json* result) {
   *result = {{"policy", dymem->options().policy_name},
              {"pool", Told(dymem->pool().figures())},
              {"swaps", Told(engine.counters())},
-             {"kept_steps", dymem->gate().kept_steps()},
+             {"kept_steps", dymem->kept_steps()},
              {"beyond",
               {{"used_bytes", engine.tier().used()},
                {"peak_bytes", engine.tier().peak()},

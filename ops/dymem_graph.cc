@@ -50,6 +50,7 @@ class Reader {
     StepNode& added = read_.step.nodes[number];
     added.name = node.name();
     added.kind = LayerKindOf(node.op());
+    added.is_merged = node.op() == "BiasAddGrad";
     std::unordered_set<int> seen;
     for (const std::string& input : node.input()) {
       int port = 0;
@@ -164,6 +165,7 @@ class Reader {
 
   void Forget(int number) {
     StepNode& node = read_.step.nodes[number];
+    node.is_left_alone = true;
     node.inputs.clear();
     node.outputs.clear();
     for (auto& tensor : read_.step.tensors) {

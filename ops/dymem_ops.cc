@@ -9,9 +9,11 @@
 
 #include "ops/dymem.h"
 #include "ops/dymem_place.h"
+#include "ops/dymem_step.h"
 #include "ops/dymem_tensor.h"
 #include "ops/shared_variant.h"
 #include "ops/status_adapter.h"
+#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -22,8 +24,32 @@ namespace {
 namespace tf = tensorflow;
 using tf::shape_inference::InferenceContext;
 
+REGISTER_OP("TrepakStep")
+    .Output("step: variant")
+    .Attr("turns: int")
+    .SetIsStateful()
+    .SetShapeFn(tf::shape_inference::ScalarShape)
+    .Doc("A step begins: decides whether it stays in memory. turns: how many its layers take.");
+
+REGISTER_OP("TrepakTurn")
+    .Input("step: variant")
+    .Attr("turn: int")
+    .Attr("layer: string")
+    .Attr("after: string")
+    .SetIsStateful()
+    .SetShapeFn(tf::shape_inference::NoOutputs)
+    .Doc("Waits for that turn, unless the step stays in memory. layer, after: who waits for whom.");
+
+REGISTER_OP("TrepakPass")
+    .Input("step: variant")
+    .Attr("turn: int")
+    .SetIsStateful()
+    .SetShapeFn(tf::shape_inference::NoOutputs)
+    .Doc("That turn has come.");
+
 REGISTER_OP("TrepakOffload")
     .Input("value: T")
+    .Input("step: variant")
     .Output("swapped: variant")
     .Attr("T: type")
     .Attr("called: string")
@@ -47,9 +73,105 @@ REGISTER_OP("TrepakFetch")
     .Doc("Returns the tensor when it is back in the pool.");
 
 REGISTER_OP("TrepakSynchronize")
+    .Input("step: variant")
     .SetIsStateful()
     .SetShapeFn(tf::shape_inference::NoOutputs)
     .Doc("Waits until all copies that have begun are done. When it comes again, a step was whole.");
+
+REGISTER_OP("TrepakEnd")
+    .Input("value: T")
+    .Output("same: T")
+    .Attr("T: type")
+    .SetIsStateful()
+    .SetShapeFn(tf::shape_inference::UnchangedShape)
+    .Doc(
+        "A result of a function that waits for the rest of Dymem's nodes, which nothing else "
+        "needs.");
+
+int TurnOf(tf::OpKernelConstruction* context, const char* attribute) {
+  int turn = 0;
+  const absl::Status status = context->GetAttr(attribute, &turn);
+  if (!status.ok()) {
+    context->CtxFailure(status);
+  }
+  return turn;
+}
+
+// One kernel is one graph.
+class StepOp : public tf::OpKernel {
+ public:
+  explicit StepOp(tf::OpKernelConstruction* context)
+      : OpKernel(context), turns_(TurnOf(context, "turns")) {
+    OP_REQUIRES(context, Dymem::Global() != nullptr,
+                absl::FailedPreconditionError("trepak: no Dymem here"));
+    gate_ = Dymem::Global()->AddGate();
+  }
+
+  void Compute(tf::OpKernelContext* context) override {
+    const bool is_apart = TensorPlace(context).is_apart();
+    OutputShared(
+        context, 0,
+        std::make_shared<DymemStep>(Dymem::Global(), context->step_id(), gate_, is_apart, turns_));
+  }
+
+ private:
+  const int turns_;
+  std::shared_ptr<FitGate> gate_;
+};
+
+class TurnOp : public tf::AsyncOpKernel {
+ public:
+  explicit TurnOp(tf::OpKernelConstruction* context)
+      : AsyncOpKernel(context), turn_(TurnOf(context, "turn")) {
+    std::string layer;
+    std::string after;
+    OP_REQUIRES_OK(context, context->GetAttr("layer", &layer));
+    OP_REQUIRES_OK(context, context->GetAttr("after", &after));
+    told_ = "'" + layer + "' waits until '" + after + "' has ended";
+  }
+
+  void ComputeAsync(tf::OpKernelContext* context, DoneCallback done) override {
+    const auto step = SharedInput<DymemStep>(context, 0);
+    if (step == nullptr || step->Stays()) {
+      done();
+      return;
+    }
+    // Who passes the turn on does not run if the step fails.
+    tf::CancellationManager* const manager = context->cancellation_manager();
+    const auto token = manager->get_cancellation_token();
+    if (!manager->RegisterCallback(token, [step, turn = turn_] { step->turns().Cancel(turn); })) {
+      step->turns().Cancel(turn_);
+    }
+    step->turns().Wait(
+        turn_, [this, context, manager, token, done = std::move(done)](const Status& status) {
+          manager->TryDeregisterCallback(token);
+          if (!status.ok()) {
+            context->SetStatus(
+                ToAbslStatus(Status(status.code(), told_ + ": " + std::string(status.message()))));
+          }
+          done();
+        });
+  }
+
+ private:
+  const int turn_;
+  std::string told_;  // who waits for whom
+};
+
+class PassOp : public tf::OpKernel {
+ public:
+  explicit PassOp(tf::OpKernelConstruction* context)
+      : OpKernel(context), turn_(TurnOf(context, "turn")) {}
+
+  void Compute(tf::OpKernelContext* context) override {
+    if (const auto step = SharedInput<DymemStep>(context, 0)) {
+      step->turns().Pass(turn_);
+    }
+  }
+
+ private:
+  const int turn_;
+};
 
 class OffloadOp : public tf::OpKernel {
  public:
@@ -59,14 +181,20 @@ class OffloadOp : public tf::OpKernel {
 
   void Compute(tf::OpKernelContext* context) override {
     Dymem* const dymem = Dymem::Global();
-    OP_REQUIRES(context, dymem != nullptr, absl::FailedPreconditionError("trepak: no Dymem here"));
     if (DymemTrace* const trace = dymem->trace()) {
       trace->recorder().Swapped(context->input(0).tensor_data().data(), called_);
     }
+    auto step = SharedInput<DymemStep>(context, 1);
+    if (step == nullptr) {
+      return;
+    }
+    step->Note();
     const TensorPlace place(context);
-    const bool keeps = dymem->Keeps(context->step_id(), place.is_apart());
-    const auto make = keeps ? &SwappedTensor::Keep : &SwappedTensor::Offload;
-    OutputShared(context, 0, make(dymem, called_, context->step_id(), place, context->input(0)));
+    // What stayed on a device would not leave when a kernel is short of memory, since the device's
+    // own allocator asks nobody for relief. A trace tells swaps, and lets them be.
+    const bool stays = dymem->options().traces || (step->Stays() && !place.is_apart());
+    const auto make = stays ? &SwappedTensor::Keep : &SwappedTensor::Offload;
+    OutputShared(context, 0, make(dymem, called_, std::move(step), place, context->input(0)));
   }
 
  private:
@@ -94,9 +222,8 @@ class FetchOp : public tf::AsyncOpKernel {
       done();
       return;
     }
-    Dymem& dymem = *Dymem::Global();
-    dymem.gate().Note(dymem.needed());
-    swapped->Fetch([context, done = std::move(done), waits = dymem.waits().Wait()](
+    swapped->step().Note();
+    swapped->Fetch([context, done = std::move(done), waits = Dymem::Global()->waits().Wait()](
                        const absl::Status& status, tf::Tensor value) mutable {
       waits = nullptr;
       if (status.ok()) {
@@ -118,6 +245,9 @@ class SynchronizeOp : public tf::OpKernel {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10);
     Dymem& dymem = *Dymem::Global();
     OP_REQUIRES_OK(context, ToAbslStatus(dymem.DoomOf(context->step_id())));
+    if (const auto step = SharedInput<DymemStep>(context, 0)) {
+      step->Note();
+    }
     const SwapEngine& engine = dymem.engine();
     const auto waits = dymem.waits().Wait();
     OP_REQUIRES_OK(context, ToAbslStatus(engine.SynchronizeOffloads(deadline)));
@@ -131,18 +261,27 @@ class SynchronizeOp : public tf::OpKernel {
   std::atomic<int64_t> runs_{0};
 };
 
-REGISTER_KERNEL_BUILDER(Name("TrepakOffload").Device(tf::DEVICE_CPU), OffloadOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakPrefetch").Device(tf::DEVICE_CPU), PrefetchOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakFetch").Device(tf::DEVICE_CPU), FetchOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakSynchronize").Device(tf::DEVICE_CPU), SynchronizeOp);
-// Of all other devices.
-REGISTER_KERNEL_BUILDER(Name("TrepakOffload").Device(tf::DEVICE_DEFAULT).HostMemory("swapped"),
-                        OffloadOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakPrefetch").Device(tf::DEVICE_DEFAULT).HostMemory("swapped"),
-                        PrefetchOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakFetch").Device(tf::DEVICE_DEFAULT).HostMemory("swapped"),
-                        FetchOp);
-REGISTER_KERNEL_BUILDER(Name("TrepakSynchronize").Device(tf::DEVICE_DEFAULT), SynchronizeOp);
+class EndOp : public tf::OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(tf::OpKernelContext* context) override { context->set_output(0, context->input(0)); }
+};
+
+// On the processor, and on all other devices.
+#define TREPAK_REGISTER_DYMEM(name, variant, Kernel)                  \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tf::DEVICE_CPU), Kernel); \
+  REGISTER_KERNEL_BUILDER(Name(name).Device(tf::DEVICE_DEFAULT) variant, Kernel)
+
+TREPAK_REGISTER_DYMEM("TrepakStep", .HostMemory("step"), StepOp);
+TREPAK_REGISTER_DYMEM("TrepakTurn", .HostMemory("step"), TurnOp);
+TREPAK_REGISTER_DYMEM("TrepakPass", .HostMemory("step"), PassOp);
+TREPAK_REGISTER_DYMEM("TrepakOffload", .HostMemory("step").HostMemory("swapped"), OffloadOp);
+TREPAK_REGISTER_DYMEM("TrepakPrefetch", .HostMemory("swapped"), PrefetchOp);
+TREPAK_REGISTER_DYMEM("TrepakFetch", .HostMemory("swapped"), FetchOp);
+TREPAK_REGISTER_DYMEM("TrepakSynchronize", .HostMemory("step"), SynchronizeOp);
+TREPAK_REGISTER_DYMEM("TrepakEnd", , EndOp);
+#undef TREPAK_REGISTER_DYMEM
 
 }  // namespace
 }  // namespace trepak

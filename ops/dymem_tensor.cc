@@ -10,24 +10,27 @@
 namespace trepak {
 
 std::shared_ptr<SwappedTensor> SwappedTensor::Offload(Dymem* dymem, const std::string& name,
-                                                      int64_t step, const TensorPlace& place,
+                                                      std::shared_ptr<DymemStep> step,
+                                                      const TensorPlace& place,
                                                       tensorflow::Tensor tensor) {
-  std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, place, tensor));
+  std::shared_ptr<SwappedTensor> made(
+      new SwappedTensor(dymem, name, std::move(step), place, tensor));
   made->SendOut(std::move(tensor));
   return made;
 }
 
 std::shared_ptr<SwappedTensor> SwappedTensor::Keep(Dymem* dymem, const std::string& name,
-                                                   int64_t step, const TensorPlace& place,
+                                                   std::shared_ptr<DymemStep> step,
+                                                   const TensorPlace& place,
                                                    tensorflow::Tensor tensor) {
   std::shared_ptr<SwappedTensor> made(new SwappedTensor(dymem, name, step, place, tensor));
   std::lock_guard<std::mutex> lock(made->mutex_);
   made->state_ = State::kHere;
   made->back_ = std::move(tensor);
-  made->unread_ = dymem->unread().AddKept([leave = made->Leaving(), dymem] {
+  made->unread_ = dymem->unread().AddKept([leave = made->Leaving(), step] {
     const bool left = leave();
     if (left) {
-      dymem->gate().Short();
+      step->Short();
     }
     return left;
   });
@@ -128,7 +131,7 @@ void SwappedTensor::Bring(Patience patience) {
 }
 
 Status SwappedTensor::Allocate(Patience patience, size_t bytes, char** to) {
-  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(name_, step_, "output", type_,
+  const tsl::profiler::ScopedMemoryDebugAnnotation annotation(name_, step_->id(), "output", type_,
                                                               [] { return std::string(); });
   const bool waits = patience == Patience::kWait;
   if (!waits && !place_.LeavesRoom(bytes)) {

@@ -8,10 +8,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "ops/dymem.h"
 #include "ops/dymem_place.h"
+#include "ops/dymem_step.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace trepak {
@@ -28,11 +30,13 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
 
   // `name`: of its memory when it comes back, for placement and errors. `step`: fails if there is
   // no room for it then. `place`: where it lies, and comes back to.
-  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& name, int64_t step,
+  static std::shared_ptr<SwappedTensor> Offload(Dymem* dymem, const std::string& name,
+                                                std::shared_ptr<DymemStep> step,
                                                 const TensorPlace& place,
                                                 tensorflow::Tensor tensor);
   // It stays where it is, and leaves at a shortage only.
-  static std::shared_ptr<SwappedTensor> Keep(Dymem* dymem, const std::string& name, int64_t step,
+  static std::shared_ptr<SwappedTensor> Keep(Dymem* dymem, const std::string& name,
+                                             std::shared_ptr<DymemStep> step,
                                              const TensorPlace& place, tensorflow::Tensor tensor);
   ~SwappedTensor();
   SwappedTensor(const SwappedTensor&) = delete;
@@ -44,6 +48,8 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   // any thread.
   void Fetch(Fetched fetched);
 
+  DymemStep& step() { return *step_; }
+
  private:
   // What the tensor holds its memory by; the engine's release lets go of it.
   struct Hold {
@@ -51,11 +57,11 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
   };
   enum class State { kAway, kComing, kHere, kRead };
 
-  SwappedTensor(Dymem* dymem, std::string name, int64_t step, const TensorPlace& place,
-                const tensorflow::Tensor& tensor)
+  SwappedTensor(Dymem* dymem, std::string name, std::shared_ptr<DymemStep> step,
+                const TensorPlace& place, const tensorflow::Tensor& tensor)
       : dymem_(*dymem),
         name_(std::move(name)),
-        step_(step),
+        step_(std::move(step)),
         place_(place),
         type_(tensor.dtype()),
         shape_(tensor.shape()) {}
@@ -78,7 +84,7 @@ class SwappedTensor : public std::enable_shared_from_this<SwappedTensor> {
 
   Dymem& dymem_;
   const std::string name_;
-  const int64_t step_;
+  const std::shared_ptr<DymemStep> step_;
   const TensorPlace place_;
   const tensorflow::DataType type_;
   const tensorflow::TensorShape shape_;

@@ -131,6 +131,30 @@ def test_a_larger_batch_leaves_after_all() -> None:
     assert statistics["pool"]["failures"] == 0
 
 
+def test_of_two_models_that_train_by_turns_the_one_that_fits_stays() -> None:
+    told = trained({"pool": "30MiB", "beyond": "1GiB", "checksums": True}, "by_turns")["by_turns"]
+    assert told["weights"] == trained(None, "by_turns")["by_turns"]["weights"]
+    statistics = told["statistics"]
+    assert statistics["kept_steps"] == 10 - 1
+    small, large = (graph["swapped_tensors"] for graph in statistics["graphs"])
+    assert statistics["swaps"]["offloaded_tensors"] == small + 10 * large
+
+
+def test_a_function_that_returns_nothing() -> None:
+    told = trained({"pool": "64MiB", **CHECKED}, "no_result")["no_result"]
+    assert told["weights"] == trained(None, "no_result")["no_result"]["weights"]
+    (graph,) = told["statistics"]["graphs"]
+    assert told["statistics"]["swaps"]["fetched_tensors"] == 10 * graph["swapped_tensors"] > 0
+
+
+def test_a_layer_that_fails_while_others_wait_for_their_turn() -> None:
+    told = trained({"pool": "64MiB", **CHECKED}, "failing_layer")["failing_layer"]
+    assert len(told["said"]) == 5
+    assert all("of the left branch" in said for said in told["said"])
+    assert told["losses"] == trained(None, "failing_layer")["failing_layer"]["losses"]
+    assert told["statistics"]["beyond"]["used_bytes"] == 0
+
+
 def test_any_thread_trains_in_the_pool() -> None:
     told = trained({"pool": "64MiB", "beyond": "1GiB"}, "another_thread")["another_thread"]
     assert told["weights"] == trained(None, "another_thread")["another_thread"]["weights"]

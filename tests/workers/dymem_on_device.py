@@ -83,16 +83,18 @@ def shortage(device: str) -> list[Any]:
     @tf.function
     def swap(values: Any) -> Any:
         ones, read, before = [], [], []
+        with tf.device(device):
+            step = ops.trepak_step(turns=0)
         for k in range(3):
             with tf.control_dependencies(before), tf.device("CPU:0"):
                 value = tf.fill(shape, values[k])
             with tf.device(device):
-                ones.append(ops.trepak_offload(tf.identity(value), called="test"))
-                before = [ops.trepak_synchronize()]
+                ones.append(ops.trepak_offload(tf.identity(value), step, called="test"))
+                before = [ops.trepak_synchronize(step)]
         with tf.device(device):
             for one in ones:
                 ops.trepak_prefetch(one)
-            ops.trepak_synchronize()
+            ops.trepak_synchronize(step)
             for one in reversed(ones):  # the last found no room
                 got = ops.trepak_fetch(one, T=tf.float32, shape=shape)
                 with tf.device("CPU:0"), tf.control_dependencies([got]):

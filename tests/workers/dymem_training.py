@@ -171,6 +171,55 @@ def another_model() -> dict[str, Any]:
     return {"weights": [digest(model) for model in models]}
 
 
+def by_turns() -> dict[str, Any]:
+    """Two models train by turns; the pool has room for a step of one of them only."""
+    models = [network(resnet), network(deep, seed=4)]
+    x, y = data(BATCH * 3)
+    for _ in range(10):
+        models[0].train_on_batch(x[:BATCH], y[:BATCH])
+        models[1].train_on_batch(x, y)
+    return {"weights": [digest(model) for model in models]}
+
+
+def no_result() -> dict[str, Any]:
+    """Steps of a function that returns nothing."""
+    model = network(inception)
+    model.optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step(images: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(images, training=True) - 0.3))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply(gradients, model.trainable_variables)
+
+    x, _ = data(BATCH)
+    for _ in range(10):
+        step(tf.constant(x))
+    return {"weights": digest(model)}
+
+
+def failing_layer() -> dict[str, Any]:
+    """A layer fails while others wait for their turn; the model trains on."""
+    keras.utils.set_random_seed(2)
+    x = keras.Input((SIDE, SIDE, 3))
+    left = layers.Lambda(lambda made: tf.debugging.check_numerics(made, "of the left branch"))
+    joined = layers.Concatenate()([left(convolved(x, 6)), convolved(x, 6), convolved(x, 6)])
+    model = keras.Model(x, layers.Dense(10)(layers.GlobalAveragePooling2D()(convolved(joined, 6))))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(True), jit_compile=False)
+    images, labels = data(BATCH)
+    model.train_on_batch(images, labels)
+    said = []
+    for _ in range(5):
+        try:
+            model.train_on_batch(images * np.nan, labels)
+        except tf.errors.InvalidArgumentError as error:
+            said.append(str(error))
+    # Nothing of the failed steps is applied: they fail in the forward pass.
+    losses = [float(model.train_on_batch(images, labels)) for _ in range(3)]
+    return {"said": said, "losses": losses}
+
+
 def another_thread() -> dict[str, Any]:
     """Fits in a thread of its own, and after an option of Grappler's was set."""
     x, y = data(BATCH * 3)
@@ -230,7 +279,8 @@ def too_large() -> dict[str, Any]:
 
 def swapped(rows: int, value: float) -> Any:
     """Sends a MiB for each row out, and returns what stands for it."""
-    return load().trepak_offload(tf.fill([rows, 1 << 18], float(value)), called="test")
+    step = load().trepak_step(turns=0)
+    return load().trepak_offload(tf.fill([rows, 1 << 18], float(value)), step, called="test")
 
 
 def fetched(one: Any, rows: int) -> Any:
@@ -241,10 +291,10 @@ def fetched(one: Any, rows: int) -> Any:
 def eviction() -> dict[str, Any]:
     """What was prefetched fills the pool when a tensor is asked for that needs most of it."""
     ones = [swapped(12, k) for k in range(4)]
-    load().trepak_synchronize()
+    load().trepak_synchronize(load().trepak_step(turns=0))
     for one in ones:
         load().trepak_prefetch(one)
-    load().trepak_synchronize()
+    load().trepak_synchronize(load().trepak_step(turns=0))
     tf.zeros([44, 1 << 18])  # beside one of them
     told = {"came": call("dymem_statistics")["swaps"]["fetched_tensors"]}
     told["right"] = [bool((fetched(one, 12) == k).all()) for k, one in enumerate(ones)]
@@ -260,7 +310,7 @@ def evictions() -> dict[str, Any]:
             ones = [swapped(4, seed + k + i) for i in range(4)]
             for each in ones:
                 load().trepak_prefetch(each)
-            load().trepak_synchronize()
+            load().trepak_synchronize(load().trepak_step(turns=0))
             tf.zeros([8, 1 << 18])
             right &= all((fetched(o, 4) == seed + k + i).all() for i, o in enumerate(ones))
         return bool(right)
@@ -275,6 +325,9 @@ CASES = {
     "custom_loop": custom_loop,
     "control_flow": control_flow,
     "another_model": another_model,
+    "by_turns": by_turns,
+    "no_result": no_result,
+    "failing_layer": failing_layer,
     "another_thread": another_thread,
     "self_sized": self_sized,
     "grown": grown,

@@ -9,17 +9,17 @@ size_t WithReserve(size_t bytes) { return bytes + bytes / FitGate::kReservePart;
 
 }  // namespace
 
-bool FitGate::Keeps(int64_t step, size_t needed, size_t limit) {
+void FitGate::Begin(size_t limit) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (step_ != step) {
+  if (keeps_) {
+    keeps_ = needed_ <= limit;
+  } else {
     const bool fitted_before = short_need_ == 0 || WithReserve(needed_) < short_need_;
-    keeps_ = step_.has_value() && fitted_before && WithReserve(needed_) <= limit;
-    kept_steps_ += keeps_ ? 1 : 0;
-    step_ = step;
-    needed_ = 0;
+    keeps_ = has_run_ && fitted_before && WithReserve(needed_) <= limit;
   }
-  needed_ = std::max(needed_, needed);
-  return keeps_;
+  kept_steps_ += keeps_ ? 1 : 0;
+  has_run_ = true;
+  needed_ = 0;
 }
 
 void FitGate::Note(size_t needed) {
@@ -34,6 +34,11 @@ void FitGate::Short() {
     --kept_steps_;
     short_need_ = needed_;
   }
+}
+
+bool FitGate::keeps() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return keeps_;
 }
 
 int64_t FitGate::kept_steps() const {

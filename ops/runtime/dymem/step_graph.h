@@ -41,6 +41,12 @@ struct StepNode {
   bool is_backward = false;
   // Has an input that grows with the batch, directly or by others. Weights and constants have not.
   bool has_samples = false;
+  // In a loop or a branch: it may run often, or not at all.
+  bool is_left_alone = false;
+  // TensorFlow makes one node of it and another one that reads the same, after the graph pass. What
+  // has its turn between the two would wait for that node, and be waited for by it: so nothing
+  // waits for this one, and it waits for its inputs alone.
+  bool is_merged = false;
   std::vector<int> inputs;      // tensors
   std::vector<int> outputs;     // tensors
   std::vector<int> successors;  // nodes that wait for this one, for whatever reason; with repeats
