@@ -47,20 +47,6 @@ bool Dymem::WaitForRelease(std::chrono::steady_clock::time_point deadline, int64
 
 size_t Dymem::needed() const { return pool_->live() + engine_->tier().used(); }
 
-std::shared_ptr<FitGate> Dymem::AddGate() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return gates_.emplace_back(std::make_shared<FitGate>());
-}
-
-int64_t Dymem::kept_steps() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  int64_t kept = 0;
-  for (const auto& gate : gates_) {
-    kept += gate->kept_steps();
-  }
-  return kept;
-}
-
 void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, TensorGroup>& groups,
                     const std::vector<std::string>& blind) {
   std::lock_guard<std::mutex> lock(mutex_);

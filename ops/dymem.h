@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "ops/dymem_trace.h"
-#include "ops/runtime/dymem/fit_gate.h"
 #include "ops/runtime/dymem/memory_pool.h"
 #include "ops/runtime/dymem/mobility.h"
 #include "ops/runtime/dymem/swap_engine.h"
@@ -66,13 +65,13 @@ class Dymem : public PoolRelief {
   // Null unless it is asked for.
   DymemTrace* trace() { return trace_.get(); }
   UnreadTensors& unread() { return unread_; }
-  // Of one more graph.
-  std::shared_ptr<FitGate> AddGate();
   // Whether a step that fits stays in memory.
   bool MayStay() const {
     return !options_.traces && !options_.always_swaps && options_.policy == SwapPolicy::kDymem;
   }
-  int64_t kept_steps() const;
+  // Steps that stayed in memory whole so far.
+  int64_t kept_steps() const { return kept_steps_; }
+  void CountKept(int steps) { kept_steps_ += steps; }
   // Bytes that live or are away.
   size_t needed() const;
 
@@ -115,11 +114,11 @@ class Dymem : public PoolRelief {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<DymemPlan> plans_;
-  std::vector<std::shared_ptr<FitGate>> gates_;
   bool has_left_alone_ = false;  // anything; said once
   Status doom_;
   std::string shortage_;
 
+  std::atomic<int64_t> kept_steps_{0};
   std::atomic<int64_t> doomed_step_{kNoStep};  // the last one; changed under mutex_
 
   // Each allocation reads.

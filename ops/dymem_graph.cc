@@ -52,9 +52,9 @@ class Reader {
     added.kind = LayerKindOf(node.op());
     added.is_merged = node.op() == "BiasAddGrad";
     std::unordered_set<int> seen;
-    for (const std::string& input : node.input()) {
+    for (int slot = 0; slot < node.input_size(); ++slot) {
       int port = 0;
-      const auto from = numbers_.find(SplitInput(input, &port));
+      const auto from = numbers_.find(SplitInput(node.input(slot), &port));
       if (from == numbers_.end() || BeginsAgain(graph_.node(from->second).op())) {
         continue;
       }
@@ -62,12 +62,19 @@ class Reader {
       ++added.predecessors;
       if (port >= 0 && !ReadsShapeOnly(node.op()) && !EndsFunction(node.op())) {
         const int tensor = TensorOf(from->second, port);
+        read_.step.tensors[tensor].stays |=
+            IsOnProcessor(node) &&
+            ShareHiddenResult(graph_.node(from->second).op(), node.op(), slot);
         if (seen.insert(tensor).second) {
           added.inputs.push_back(tensor);
           read_.step.tensors[tensor].consumers.push_back(number);
         }
       }
     }
+  }
+
+  static bool IsOnProcessor(const tf::NodeDef& node) {
+    return node.device().empty() || node.device().find("CPU") != std::string::npos;
   }
 
   int TensorOf(int node, int port) {

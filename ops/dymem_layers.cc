@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "tensorflow/core/framework/types.pb.h"
+#include "tensorflow/core/util/util.h"
 
 namespace trepak {
 
@@ -99,6 +100,8 @@ bool IsBlind(const std::string& op) {
   return ops->count(op) > 0;
 }
 
+bool JoinsBranches(const std::string& op) { return op == "Merge" || op == "RefMerge"; }
+
 FlowDepth DepthBehind(const std::string& op, FlowDepth depth) {
   if (op == "Enter" || op == "RefEnter") {
     ++depth.frames;
@@ -107,7 +110,7 @@ FlowDepth DepthBehind(const std::string& op, FlowDepth depth) {
   } else if (depth.frames == 0) {  // a loop has switches of its own
     if (op == "Switch" || op == "RefSwitch" || op == "_SwitchN") {
       ++depth.branches;
-    } else if ((op == "Merge" || op == "RefMerge") && depth.branches > 0) {
+    } else if (JoinsBranches(op) && depth.branches > 0) {
       --depth.branches;
     }
   }
@@ -116,6 +119,13 @@ FlowDepth DepthBehind(const std::string& op, FlowDepth depth) {
 
 bool BeginsAgain(const std::string& op) {
   return op == "NextIteration" || op == "RefNextIteration";
+}
+
+bool ShareHiddenResult(const std::string& op, const std::string& reader, int input) {
+  constexpr int kOriginalOutput = 1;
+  return tensorflow::IsMKLEnabled() && input == kOriginalOutput &&
+         ((op == "MaxPool" && reader == "MaxPoolGrad") ||
+          (op == "MaxPool3D" && reader == "MaxPool3DGrad"));
 }
 
 bool BringsSamples(const tensorflow::NodeDef& node) {

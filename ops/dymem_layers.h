@@ -25,8 +25,14 @@ struct FlowDepth {
 };
 // Of the nodes behind one.
 FlowDepth DepthBehind(const std::string& op, FlowDepth depth);
+// Runs when one of its inputs is there, as the other branch does not run.
+bool JoinsBranches(const std::string& op);
 // Goes back to a loop's begin.
 bool BeginsAgain(const std::string& op);
+// Whether oneDNN's kernels for a node and for one that reads it share a result that the graph does
+// not show: TensorFlow takes these kernels, the fastest, only where nothing lies between the two.
+// `input`: of the reader.
+bool ShareHiddenResult(const std::string& op, const std::string& reader, int input);
 bool BringsSamples(const tensorflow::NodeDef& node);
 bool IsInGradientScope(const std::string& node);
 

@@ -38,9 +38,9 @@ REGISTER_OP("TrepakTurn")
     .Attr("after: string")
     .SetIsStateful()
     .SetShapeFn(tf::shape_inference::NoOutputs)
-    .Doc("Waits for that turn, unless the step stays in memory. layer, after: who waits for whom.");
+    .Doc("Waits for that turn, unless all fits into the pool. layer, after: who waits for whom.");
 
-REGISTER_OP("TrepakPass")
+REGISTER_OP("TrepakPassTurn")
     .Input("step: variant")
     .Attr("turn: int")
     .SetIsStateful()
@@ -88,7 +88,7 @@ REGISTER_OP("TrepakEnd")
         "A result of a function that waits for the rest of Dymem's nodes, which nothing else "
         "needs.");
 
-int TurnOf(tf::OpKernelConstruction* context, const char* attribute) {
+int IntegerOf(tf::OpKernelConstruction* context, const char* attribute) {
   int turn = 0;
   const absl::Status status = context->GetAttr(attribute, &turn);
   if (!status.ok()) {
@@ -101,10 +101,9 @@ int TurnOf(tf::OpKernelConstruction* context, const char* attribute) {
 class StepOp : public tf::OpKernel {
  public:
   explicit StepOp(tf::OpKernelConstruction* context)
-      : OpKernel(context), turns_(TurnOf(context, "turns")) {
+      : OpKernel(context), turns_(IntegerOf(context, "turns")) {
     OP_REQUIRES(context, Dymem::Global() != nullptr,
                 absl::FailedPreconditionError("trepak: no Dymem here"));
-    gate_ = Dymem::Global()->AddGate();
   }
 
   void Compute(tf::OpKernelContext* context) override {
@@ -116,13 +115,13 @@ class StepOp : public tf::OpKernel {
 
  private:
   const int turns_;
-  std::shared_ptr<FitGate> gate_;
+  const std::shared_ptr<FitGate> gate_ = std::make_shared<FitGate>();  // of this graph
 };
 
 class TurnOp : public tf::AsyncOpKernel {
  public:
   explicit TurnOp(tf::OpKernelConstruction* context)
-      : AsyncOpKernel(context), turn_(TurnOf(context, "turn")) {
+      : AsyncOpKernel(context), turn_(IntegerOf(context, "turn")) {
     std::string layer;
     std::string after;
     OP_REQUIRES_OK(context, context->GetAttr("layer", &layer));
@@ -132,7 +131,7 @@ class TurnOp : public tf::AsyncOpKernel {
 
   void ComputeAsync(tf::OpKernelContext* context, DoneCallback done) override {
     const auto step = SharedInput<DymemStep>(context, 0);
-    if (step == nullptr || step->Stays()) {
+    if (step == nullptr || step->RunsAhead()) {
       done();
       return;
     }
@@ -158,10 +157,10 @@ class TurnOp : public tf::AsyncOpKernel {
   std::string told_;  // who waits for whom
 };
 
-class PassOp : public tf::OpKernel {
+class PassTurnOp : public tf::OpKernel {
  public:
-  explicit PassOp(tf::OpKernelConstruction* context)
-      : OpKernel(context), turn_(TurnOf(context, "turn")) {}
+  explicit PassTurnOp(tf::OpKernelConstruction* context)
+      : OpKernel(context), turn_(IntegerOf(context, "turn")) {}
 
   void Compute(tf::OpKernelContext* context) override {
     if (const auto step = SharedInput<DymemStep>(context, 0)) {
@@ -275,7 +274,7 @@ class EndOp : public tf::OpKernel {
 
 TREPAK_REGISTER_DYMEM("TrepakStep", .HostMemory("step"), StepOp);
 TREPAK_REGISTER_DYMEM("TrepakTurn", .HostMemory("step"), TurnOp);
-TREPAK_REGISTER_DYMEM("TrepakPass", .HostMemory("step"), PassOp);
+TREPAK_REGISTER_DYMEM("TrepakPassTurn", .HostMemory("step"), PassTurnOp);
 TREPAK_REGISTER_DYMEM("TrepakOffload", .HostMemory("step").HostMemory("swapped"), OffloadOp);
 TREPAK_REGISTER_DYMEM("TrepakPrefetch", .HostMemory("swapped"), PrefetchOp);
 TREPAK_REGISTER_DYMEM("TrepakFetch", .HostMemory("swapped"), FetchOp);

@@ -49,8 +49,8 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     DymemPlan told;
     told.graph = item.id;
     told.left_alone = read.left_alone;
-    const int last = LastNode(item, order, plan);
-    if (plan.first_backward == 0 || backward == 0 || last < 0) {
+    const int behind_all = NodeBehindAll(read.step, item, order, plan);
+    if (plan.first_backward == 0 || backward == 0 || behind_all < 0) {
       if (HasGradients(item.graph)) {
         dymem->AddPlan(std::move(told), {}, {});
       }
@@ -58,7 +58,7 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     }
     told.layers = static_cast<int64_t>(plan.chain.size());
     told.swapped = static_cast<int64_t>(plan.swaps.size());
-    told.waits = RewriteStep(read, plan, LayerTurns(read.step, order, plan), last, optimized);
+    told.waits = RewriteStep(read, plan, LayerTurns(read.step, order, plan), behind_all, optimized);
     if (DymemTrace* const trace = dymem->trace()) {
       std::vector<NodeWork> work;
       TF_RETURN_IF_ERROR(WorkOf(item, &work));
@@ -79,9 +79,10 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
     return false;
   }
 
-  // A result of the function, or what runs last of all that has to run; -1 if there is neither.
-  static int LastNode(const tf::grappler::GrapplerItem& item, const std::vector<int>& order,
-                      const SwapPlan& plan) {
+  // What has to run and may wait for all layers: a result of the function, or what runs last; -1 if
+  // there is neither.
+  static int NodeBehindAll(const StepGraph& step, const tf::grappler::GrapplerItem& item,
+                           const std::vector<int>& order, const SwapPlan& plan) {
     const std::unordered_set<std::string> has_to_run = item.NodesToPreserve();
     const std::unordered_set<int> layers(plan.chain.begin(), plan.chain.end());
     int last = -1;
@@ -91,7 +92,7 @@ class DymemPass : public tf::grappler::CustomGraphOptimizer {
         return number;
       }
       if (has_to_run.count(node.name()) > 0 && layers.count(number) == 0 &&
-          !EndsFunction(node.op())) {
+          !EndsFunction(node.op()) && !step.nodes[number].is_left_alone) {
         last = number;
       }
     }

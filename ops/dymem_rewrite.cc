@@ -16,7 +16,7 @@ class Rewrite {
   Rewrite(const DymemGraph& read, const SwapPlan& plan, tf::GraphDef* graph)
       : read_(read), plan_(plan), graph_(*graph) {}
 
-  void Apply(const std::vector<LayerTurn>& turns, tf::NodeDef* last_node) {
+  void Apply(const std::vector<LayerTurn>& turns, tf::NodeDef* behind_all) {
     AddStep(turns.size());
     for (size_t turn = 0; turn < turns.size(); ++turn) {
       AddTurn(turns[turn], static_cast<int>(turn));
@@ -31,7 +31,7 @@ class Rewrite {
     for (const Swap& swap : plan_.swaps) {
       last = AddSwap(swap, last);
     }
-    AddEnd(last_node);
+    AddEnd(behind_all);
   }
 
   // How many layers wait for copies to be done.
@@ -71,7 +71,8 @@ class Rewrite {
     return graph_.node(read_.step.tensors[swap.tensor].producer).device();
   }
 
-  // With tensors of a device, and without.
+  // On the device whose tensors swap, if there is one: its kernel sees by its place whether a step
+  // may stay.
   void AddStep(size_t turns) {
     std::string device = graph_.node(plan_.chain[0]).device();
     for (const Swap& swap : plan_.swaps) {
@@ -83,11 +84,12 @@ class Rewrite {
   }
 
   // The layer asks for its turn when it has all that it reads: in a step that stays in memory it
-  // need not wait then.
+  // need not wait then. Where branches join, one of them does not run, so that nothing but the join
+  // itself may wait for it: such a layer asks when the step begins.
   void AddTurn(const LayerTurn& turn, int number) {
     const std::string suffix = std::to_string(number);
     tf::NodeDef* const pass =
-        Add("trepak_dymem/pass_" + suffix, "TrepakPass", Node(turn.after)->device());
+        Add("trepak_dymem/pass_turn_" + suffix, "TrepakPassTurn", Node(turn.after)->device());
     pass->add_input(kStep);
     pass->add_input("^" + NameAt(turn.after));
     tf::AddNodeAttr("turn", number, pass);
@@ -97,7 +99,9 @@ class Rewrite {
     added->add_input(kStep);
     for (const std::string& input : Node(turn.position)->input()) {
       int port = 0;
-      RunAfter(added, SplitInput(input, &port));
+      if (!JoinsBranches(Node(turn.position)->op())) {
+        RunAfter(added, SplitInput(input, &port));
+      }
     }
     tf::AddNodeAttr("turn", number, added);
     tf::AddNodeAttr("layer", NameAt(turn.position), added);
@@ -109,18 +113,26 @@ class Rewrite {
   // each layer with which copies begin.
   void AddSynchronizes() {
     std::map<int, std::vector<std::string>> copies;  // by the layer that waits for them
-    std::vector<std::string>& offloads = copies[plan_.first_backward];
+    std::vector<std::string>& offloads = copies[NextThatWaits(plan_.first_backward)];
     for (const Swap& swap : plan_.swaps) {
       offloads.push_back(Prefix(swap) + "_offload");
       if (plan_.waits_each_layer) {
-        copies[swap.leaves + 1].push_back(Prefix(swap) + "_offload");
-        copies[swap.fetch_at + 1].push_back(Prefix(swap) + "_prefetch");
+        copies[NextThatWaits(swap.leaves + 1)].push_back(Prefix(swap) + "_offload");
+        copies[NextThatWaits(swap.fetch_at + 1)].push_back(Prefix(swap) + "_prefetch");
       }
     }
     copies.erase(static_cast<int>(plan_.chain.size()));  // no layer is behind the last
     for (const auto& [position, names] : copies) {
       AddSynchronize(position, names);
     }
+  }
+
+  int NextThatWaits(int position) const {
+    const int end = static_cast<int>(plan_.chain.size());
+    while (position < end && read_.step.nodes[plan_.chain[position]].is_merged) {
+      ++position;
+    }
+    return position;
   }
 
   void AddSynchronize(int position, const std::vector<std::string>& copies) {
@@ -132,6 +144,7 @@ class Rewrite {
     }
     RunAfter(node, Before(position));
     synchronizes_[position] = node->name();
+    ends_.push_back(node->name());
   }
 
   // Returns the prefetch's name.
@@ -176,16 +189,16 @@ class Rewrite {
   }
 
   // TensorFlow takes out what no result needs.
-  void AddEnd(tf::NodeDef* result) {
+  void AddEnd(tf::NodeDef* behind_all) {
     tf::NodeDef* end = nullptr;
-    if (EndsFunction(result->op())) {
-      end = Add("trepak_dymem/end", "TrepakEnd", result->device());
-      end->add_input(result->input(0));
-      tf::AddNodeAttr("T", result->attr().at("T").type(), end);
-      result->set_input(0, end->name());
+    if (EndsFunction(behind_all->op())) {
+      end = Add("trepak_dymem/end", "TrepakEnd", behind_all->device());
+      end->add_input(behind_all->input(0));
+      tf::AddNodeAttr("T", behind_all->attr().at("T").type(), end);
+      behind_all->set_input(0, end->name());
     } else {
-      end = Add("trepak_dymem/end", "NoOp", result->device());
-      result->add_input("^" + end->name());
+      end = Add("trepak_dymem/end", "NoOp", behind_all->device());
+      behind_all->add_input("^" + end->name());
     }
     for (const std::string& node : ends_) {
       end->add_input("^" + node);
@@ -216,9 +229,9 @@ class Rewrite {
 }  // namespace
 
 int64_t RewriteStep(const DymemGraph& read, const SwapPlan& plan,
-                    const std::vector<LayerTurn>& turns, int last, tf::GraphDef* graph) {
+                    const std::vector<LayerTurn>& turns, int behind_all, tf::GraphDef* graph) {
   Rewrite rewrite(read, plan, graph);
-  rewrite.Apply(turns, graph->mutable_node(last));
+  rewrite.Apply(turns, graph->mutable_node(behind_all));
   return rewrite.waits();
 }
 

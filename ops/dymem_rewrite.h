@@ -14,10 +14,11 @@
 namespace trepak {
 
 // Adds nodes and edges, and has readers of swapped tensors read what comes back; takes none away.
-// `graph`: what was read. `last`: a node of it that ends a function, or that no layer needs; it has
-// to run. Returns how many layers wait until copies are done.
+// `graph`: what was read. `behind_all`: a node of it that has to run, and that may wait for all
+// layers. Returns how many layers wait until copies are done.
 int64_t RewriteStep(const DymemGraph& read, const SwapPlan& plan,
-                    const std::vector<LayerTurn>& turns, int last, tensorflow::GraphDef* graph);
+                    const std::vector<LayerTurn>& turns, int behind_all,
+                    tensorflow::GraphDef* graph);
 
 }  // namespace trepak
 

@@ -17,6 +17,7 @@ from trepak.scripts.dymem_plan import add_parser as add_dymem_parser
 from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, value, whole_number
 from trepak.scripts.errors import InputError, check_writable
 from trepak.scripts.examples.launch_ctr import add_parser as add_ctr_parser
+from trepak.scripts.examples.launch_resnet import add_parser as add_resnet_parser
 from trepak.scripts.lab.commands import add_parser as add_lab_parser
 
 # A bench is a module of the package `bench` called bench_<name>, with SUMMARY (a line for --help),
@@ -123,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         title="examples", dest="example", metavar="EXAMPLE", required=True
     )
     add_ctr_parser(examples)
+    add_resnet_parser(examples)
     return parser
 
 

@@ -37,6 +37,7 @@ def test_version():
         *([command, "--help"] for command in ("bench", "doctor", "dymem")),
         ["dymem", "plan", "--help"],
         ["train", "ctr", "--help"],
+        ["train", "resnet", "--help"],
         [],
     ],
 )
@@ -91,6 +92,9 @@ def test_unknown_bench_lists_those_that_exist():
         (["bench"], "the following arguments are required: NAME"),
         (["bench", "bsp", "--np", "0"], "--np: must be a whole number from 1 to 1024"),
         (["bench", "bsp", "--nothing"], "unrecognized arguments: --nothing"),
+        (["train", "resnet", "--pool", "much"], "--pool='much' is no size"),
+        (["train", "resnet", "--beyond", "/nowhere/at all"], "there is no folder /nowhere/at all"),
+        (["train", "resnet", "--steps", "0"], "--steps: must be a whole number from 1 to"),
     ],
 )
 def test_wrong_usage_is_explained(arguments, message):

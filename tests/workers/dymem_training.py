@@ -81,6 +81,18 @@ def recurrent(x: Any) -> Any:
     return convolved(layers.Reshape((SIDE, 1, 8))(x), 8)
 
 
+def branched(x: Any) -> Any:
+    """One of two branches runs; what joins them is a feature map."""
+    for filters in (6, 8, 10):
+        x = layers.Lambda(
+            lambda made: tf.cond(
+                tf.reduce_mean(made) > 0.1, lambda: made + tf.nn.relu(made), lambda: tf.tanh(made)
+            )
+        )(convolved(x, filters))
+        x = layers.Concatenate()([convolved(x, 6), convolved(x, 6), convolved(x, 6, 1)])
+    return x
+
+
 def network(body: Any, seed: int = 1) -> Any:
     """A compiled classifier."""
     keras.utils.set_random_seed(seed)
@@ -182,8 +194,13 @@ def by_turns() -> dict[str, Any]:
 
 
 def no_result() -> dict[str, Any]:
-    """Steps of a function that returns nothing."""
-    model = network(inception)
+    """Steps of functions that return nothing."""
+    return {"weights": [without_result(body) for body in (inception, branched)]}
+
+
+def without_result(body: Any) -> str:
+    """Trains by a function that returns nothing."""
+    model = network(body)
     model.optimizer.build(model.trainable_variables)
 
     @tf.function
@@ -196,7 +213,7 @@ def no_result() -> dict[str, Any]:
     x, _ = data(BATCH)
     for _ in range(10):
         step(tf.constant(x))
-    return {"weights": digest(model)}
+    return digest(model)
 
 
 def failing_layer() -> dict[str, Any]:
@@ -319,7 +336,7 @@ def evictions() -> dict[str, Any]:
         return {"right": list(threads.map(one, [0, 1000, 2000]))}
 
 
-BODIES = (resnet, inception, densenet, deep, biased, recurrent)
+BODIES = (resnet, inception, densenet, deep, biased, recurrent, branched)
 CASES = {
     **{body.__name__: (lambda body=body: fitted(body)) for body in BODIES},
     "custom_loop": custom_loop,

@@ -28,10 +28,10 @@ class Dymem:
         trepak.Dymem(pool="1GiB", beyond="8GiB")
 
     From then on all tensors of the processor lie in the pool. Each training step that is a graph
-    (`fit`, or a custom loop in a `tf.function`) runs in depth-first order (Algorithm 2 of the
-    thesis); the inputs of its layers leave the pool during the forward pass, and come back beside
-    the backward pass, before they are needed (Algorithm 3). The numbers are those of plain
-    TensorFlow, bit for bit.
+    (`fit`, or a custom loop in a `tf.function`) and that does not fit runs in depth-first order
+    (Algorithm 2 of the thesis); the inputs of its layers leave the pool during the forward pass,
+    and come back beside the backward pass, before they are needed (Algorithm 3). The numbers are
+    those of plain TensorFlow, bit for bit.
 
     Feature maps on another device (a GPU) leave to `beyond` too, in every step; `pool`, `beta`,
     `placement` and `always_swap` are about the processor's memory alone.

@@ -3,47 +3,43 @@
 #include <algorithm>
 
 namespace trepak {
-namespace {
 
-size_t WithReserve(size_t bytes) { return bytes + bytes / FitGate::kReservePart; }
-
-}  // namespace
-
-void FitGate::Begin(size_t limit) {
+bool FitGate::Begin(size_t limit) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (keeps_) {
-    keeps_ = needed_ <= limit;
-  } else {
-    const bool fitted_before = short_need_ == 0 || WithReserve(needed_) < short_need_;
-    keeps_ = has_run_ && fitted_before && WithReserve(needed_) <= limit;
+  const bool has_fallen = limit < std::exchange(limit_, limit);
+  switch (last_) {
+    case Outcome::kNone:
+    case Outcome::kShort:
+      return false;
+    case Outcome::kStayed:
+      return !has_fallen || needed_ <= limit;
+    case Outcome::kSwapped:
+      return WithReserve(needed_) <= limit && (!was_short_ || WithReserve(needed_) < short_need_);
   }
-  kept_steps_ += keeps_ ? 1 : 0;
-  has_run_ = true;
-  needed_ = 0;
+  return false;
 }
 
-void FitGate::Note(size_t needed) {
+void FitGate::End(size_t needed, Outcome outcome) {
   std::lock_guard<std::mutex> lock(mutex_);
-  needed_ = std::max(needed_, needed);
-}
-
-void FitGate::Short() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (keeps_) {
-    keeps_ = false;
-    --kept_steps_;
-    short_need_ = needed_;
+  last_ = outcome;
+  needed_ = needed;
+  if (outcome == Outcome::kShort) {
+    was_short_ = true;
+    short_need_ = 0;
+  } else if (outcome == Outcome::kSwapped && was_short_) {
+    short_need_ = std::max(short_need_, needed);
   }
 }
 
-bool FitGate::keeps() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return keeps_;
+FitStep::~FitStep() {
+  using Outcome = FitGate::Outcome;
+  gate_->End(needed_, stays_ ? Outcome::kStayed : stayed_ ? Outcome::kShort : Outcome::kSwapped);
 }
 
-int64_t FitGate::kept_steps() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return kept_steps_;
+void FitStep::Note(size_t needed) {
+  size_t most = needed_;
+  while (most < needed && !needed_.compare_exchange_weak(most, needed)) {
+  }
 }
 
 }  // namespace trepak

@@ -33,6 +33,9 @@ struct StepTensor {
   std::vector<int> consumers;  // in the order of nodes, each once
   // Grows with the batch and is not small: what fills memory. All others are ignored.
   bool is_feature_map = false;
+  // Never leaves: the node that makes it hands one that reads it more than the graph shows, if
+  // nothing lies between the two.
+  bool stays = false;
 };
 
 struct StepNode {

@@ -13,10 +13,10 @@ void StepTurns::Wait(int turn, Begin begin) {
     Turn& own = turns_[turn];
     if (!own.has_ended) {
       own.waiting = std::move(begin);
+      last_change_ = TimerThread::Clock::now();
       if (!is_watched_) {
         is_watched_ = true;
-        last_pass_ = TimerThread::Clock::now();
-        Watch(last_pass_);
+        Watch();
       }
       return;
     }
@@ -36,17 +36,15 @@ void StepTurns::End(int turn, Status status) {
     own.has_ended = true;
     own.status = status;
     waiting = std::exchange(own.waiting, nullptr);
-    if (is_watched_) {
-      last_pass_ = TimerThread::Clock::now();
-    }
+    last_change_ = TimerThread::Clock::now();
   }
   if (waiting != nullptr) {
     waiting(status);
   }
 }
 
-void StepTurns::Watch(TimerThread::Clock::time_point from) {
-  timer_.RunAt(from + patience_, [weak = weak_from_this()] {
+void StepTurns::Watch() {
+  timer_.RunAt(last_change_ + patience_, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) {
       self->CheckProgress();
     }
@@ -66,14 +64,15 @@ void StepTurns::CheckProgress() {
       is_watched_ = false;
       return;
     }
-    if (TimerThread::Clock::now() < last_pass_ + patience_) {
-      Watch(last_pass_);
+    if (TimerThread::Clock::now() < last_change_ + patience_) {
+      Watch();
       return;
     }
   }
   for (const int turn : waiting) {
-    End(turn, DeadlineExceededError("no layer ended within " + std::to_string(patience_.count()) +
-                                    " ms while others waited for their turn"));
+    End(turn,
+        DeadlineExceededError("no turn has come for " + std::to_string(patience_.count()) +
+                              " ms. That is an error of Dymem: report it, and train without it"));
   }
 }
 

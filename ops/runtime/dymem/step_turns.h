@@ -22,8 +22,8 @@ class StepTurns : public std::enable_shared_from_this<StepTurns> {
  public:
   using Begin = std::function<void(const Status&)>;
 
-  // `patience`: if no turn is passed on for so long, those who wait are told so. The graph may have
-  // been changed so that a layer waits for itself. `timer`: outlives all steps.
+  // `patience`: if no turn comes and nobody begins to wait for so long, those who wait are told so.
+  // A graph may have been changed so that a layer waits for itself. `timer`: outlives all steps.
   StepTurns(int count, std::chrono::milliseconds patience, TimerThread* timer)
       : turns_(count), patience_(patience), timer_(*timer) {}
 
@@ -41,14 +41,15 @@ class StepTurns : public std::enable_shared_from_this<StepTurns> {
   };
 
   void End(int turn, Status status);
-  void Watch(TimerThread::Clock::time_point from);
+  // Under mutex_.
+  void Watch();
   void CheckProgress();
 
   std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Turn> turns_;
   bool is_watched_ = false;
-  TimerThread::Clock::time_point last_pass_;
+  TimerThread::Clock::time_point last_change_;
 
   const std::chrono::milliseconds patience_;
   TimerThread& timer_;

@@ -23,7 +23,7 @@ bool Leaves(const StepGraph& graph, SwapPolicy policy, const std::vector<int>& r
 std::optional<Swap> SwapOf(const StepGraph& graph, SwapPolicy policy, int number,
                            const std::vector<int>& position) {
   const StepTensor& tensor = graph.tensors[number];
-  if (!tensor.is_feature_map || graph.nodes[tensor.producer].is_backward) {
+  if (!tensor.is_feature_map || tensor.stays || graph.nodes[tensor.producer].is_backward) {
     return std::nullopt;
   }
   Swap swap;

@@ -52,6 +52,20 @@ TestStep EachKind() {
                      LayerKind::kConvolution, LayerKind::kOther, LayerKind::kSoftmax});
 }
 
+TEST(SwapPlanTest, WhatStaysNeverLeaves) {
+  const TestStep step = EachKind();
+  StepGraph graph = step.graph();
+  graph.tensors[step["5"]].stays = true;
+  for (const SwapPolicy policy :
+       {SwapPolicy::kVdnn, SwapPolicy::kSuperNeurons, SwapPolicy::kDymem}) {
+    for (const Swap& swap : PlanSwaps(graph, ExecutionOrder(graph), policy).swaps) {
+      EXPECT_NE(swap.tensor, step["5"]);
+    }
+    EXPECT_EQ(PlanSwaps(graph, ExecutionOrder(graph), policy).swaps.size() + 1,
+              PlanOf(step, policy).swaps.size());
+  }
+}
+
 TEST(SwapPlanTest, PolicyDecidesWhoseInputsLeave) {
   const TestStep step = EachKind();
   EXPECT_THAT(Swapped(step, SwapPolicy::kNone), ElementsAre());

@@ -20,8 +20,8 @@ class UnreadTensors {
   // One that was prefetched. Prefetches are queued in the order in which tensors are needed, so
   // that what comes later is needed later. Returns its number, which is above 0.
   int64_t Add(Leave leave);
-  // One that stayed. The backward pass needs it after all that were prefetched, and after those
-  // that stayed later.
+  // One that stayed. The backward pass needs it after all that were prefetched, and, as a rule,
+  // after those that stayed later.
   int64_t AddKept(Leave leave);
   // It was read, or is gone. It may have been removed before.
   void Remove(int64_t number);
