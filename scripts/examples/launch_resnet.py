@@ -1,4 +1,4 @@
-"""`trepak train resnet`: a batch that plain TensorFlow has no room for, trained in the same pool."""
+"""`trepak train resnet`: a batch that plain TensorFlow has no room for, in the same pool."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def add_parser(examples: Any) -> None:
     """Adds the example to those of `trepak train`."""
     parser = examples.add_parser(
         "resnet",
-        help="train ResNet-50 in a pool in which plain TensorFlow has no room",
-        description="Trains ResNet-50 on digits of 64 pixels, three times: in a pool without "
+        help="train ResNet-32 in a pool in which plain TensorFlow has no room",
+        description="Trains ResNet-32 on digits of 64 pixels, three times: in a pool without "
         "Dymem, in the same pool with it, and with as much memory as it takes; then compares the "
-        "weights. Two minutes on 2 cores.",
+        "weights. A minute on 2 cores.",
     )
     resnet_options.add_options(parser)
     parser.add_argument(
-        "--pool", default="640MiB", metavar="SIZE", help="the pool's size (default: 640MiB)"
+        "--pool", default="500MiB", metavar="SIZE", help="the pool's size (default: 500MiB)"
     )
     parser.set_defaults(run=_launch)
 
@@ -57,7 +57,7 @@ def _launch(options: argparse.Namespace) -> int:
         (f"trepak.Dymem in {options.pool}", _train([*common, *swapping], {})),
         ("plain TensorFlow, all memory", _train(common, {})),
     ]
-    table = table_of(f"ResNet-50, {options.batch} images per step", "", "last step", "weights")
+    table = table_of(f"ResNet-32, {options.batch} images per step", "", "last step", "weights")
     for way, told in rows:
         seconds = f"{told['seconds']:.1f} s" if "seconds" in told else "no room"
         table.add_row(way, seconds, told.get("weights", ""))

@@ -16,9 +16,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch",
         type=whole_number(1, _MOST_BATCH),
-        default=128,
+        default=256,
         metavar="N",
-        help="images per step (default: 128)",
+        help="images per step (default: 256)",
     )
     parser.add_argument(
         "--steps",
@@ -37,9 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Returns the training's options."""
-    parser = Parser(
-        prog="train_resnet", description="Trains ResNet-50 within a memory budget.", epilog=""
-    )
+    parser = Parser(prog="train_resnet", description="Trains ResNet-32 within a memory budget.")
     add_options(parser)
     parser.add_argument("--pool", metavar="SIZE", help="of trepak.Dymem (default: no Dymem)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")

@@ -10,7 +10,7 @@ TREPAK = str(Path(sys.executable).parent / "trepak")
 
 
 def test_trains_where_plain_tensorflow_finds_no_room() -> None:
-    command = "train resnet --batch 48 --steps 2 --pool 380MiB --beyond 1GiB"
+    command = "train resnet --batch 64 --steps 3 --pool 150MiB --beyond 1GiB"
     done = subprocess.run(
         [TREPAK, *command.split()],
         capture_output=True,
@@ -18,8 +18,8 @@ def test_trains_where_plain_tensorflow_finds_no_room() -> None:
         timeout=500,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "plain TensorFlow in 380MiB" in done.stdout
-    table = done.stdout[done.stdout.index("ResNet-50, 48 images") :].splitlines()
+    assert "plain TensorFlow in 150MiB" in done.stdout
+    table = done.stdout[done.stdout.index("ResNet-32, 64 images") :].splitlines()
     (capped,) = (line for line in table if "plain TensorFlow in" in line)
     assert "no room" in capped
     assert "The weights are the same, bit for bit." in done.stdout
