@@ -91,12 +91,20 @@ void Dymem::Doom(int64_t step, std::string_view node, size_t bytes) {
   shortage_ = (node.empty() ? "a tensor" : "the output of '" + std::string(node) + "'") + ", " +
               std::to_string(bytes) + " bytes, finds no room in Dymem's pool of " +
               std::to_string(pool_->limit()) +
-              " bytes: give it more, or train with a smaller batch. " + pool_->Map();
+              " bytes: give it more, or train with a smaller batch. " + WhyNothingLeft() +
+              pool_->Map();
   std::fprintf(stderr, "trepak: %s\n", shortage_.c_str());
   if (step != kNoStep) {  // else it would doom all others that belong to none
     doomed_step_ = step;
     doom_ = ResourceExhaustedError(shortage_);
   }
+}
+
+std::string Dymem::WhyNothingLeft() const {
+  const Status failure = engine_->first_failure();
+  return failure.ok()
+             ? ""
+             : "Not all could leave (" + std::string(failure.message()) + "): give 'beyond' more. ";
 }
 
 std::string Dymem::TakeShortage() {

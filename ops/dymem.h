@@ -104,6 +104,9 @@ class Dymem : public PoolRelief {
   Dymem(const DymemOptions& options, std::unique_ptr<MemoryPool> pool,
         std::unique_ptr<SwapTier> tier);
 
+  // Empty if all did that was to; for errors.
+  std::string WhyNothingLeft() const;
+
   const DymemOptions options_;
   const std::unique_ptr<MemoryPool> pool_;
   const std::unique_ptr<SwapEngine> engine_;

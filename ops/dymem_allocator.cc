@@ -53,8 +53,8 @@ class DymemAllocator : public tsl::Allocator {
     const bool is_scratch = asked.pending_region_type == "temp";
     void* const memory = is_scratch
                              ? dymem_.pool().Allocate(request, Patience::kScratch)
-                             : TakeOutput(request, node, facts.is_blind, asked.pending_step_id,
-                                          attributes.retry_on_failure);
+                             : TakeOutput(request, node, facts.is_blind || IsEagerOneDnn(node),
+                                          asked.pending_step_id, attributes.retry_on_failure);
     if (dymem_.trace() != nullptr && memory != nullptr) {
       dymem_.trace()->recorder().Allocated(memory, std::string(node), bytes, is_scratch);
     }
@@ -69,6 +69,9 @@ class DymemAllocator : public tsl::Allocator {
   }
 
  private:
+  // Outside of graphs a node bears its op's name, and no pass has seen it.
+  static bool IsEagerOneDnn(std::string_view node) { return node.rfind("_Mkl", 0) == 0; }
+
   void* TakeOutput(const Placement::Request& request, std::string_view node, bool is_blind,
                    int64_t step, bool waits) {
     void* memory = nullptr;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/dymem_layers.h"
+#include "ops/dymem_loops.h"
 #include "ops/runtime/dymem/execution_order.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
@@ -37,6 +38,7 @@ class Reader {
     for (int node = 0; node < count; ++node) {
       AddNode(node);
     }
+    OrderLoops();
     MarkSamples();
     LeaveControlFlowAlone();
     MarkFeatureMaps();
@@ -70,6 +72,13 @@ class Reader {
           read_.step.tensors[tensor].consumers.push_back(number);
         }
       }
+    }
+  }
+
+  void OrderLoops() {
+    for (const auto& [entry, exit] : LoopOrder(graph_)) {
+      read_.step.nodes[entry].successors.push_back(exit);
+      ++read_.step.nodes[exit].predecessors;
     }
   }
 
@@ -240,20 +249,6 @@ class Reader {
 };
 
 }  // namespace
-
-std::string SplitInput(const std::string& input, int* port) {
-  if (!input.empty() && input[0] == '^') {
-    *port = -1;
-    return input.substr(1);
-  }
-  const size_t colon = input.rfind(':');
-  if (colon == std::string::npos) {
-    *port = 0;
-    return input;
-  }
-  *port = std::stoi(input.substr(colon + 1));
-  return input.substr(0, colon);
-}
 
 absl::Status ReadDymemGraph(const tf::grappler::GrapplerItem& item, DymemGraph* read) {
   return Reader(item, read).Read();

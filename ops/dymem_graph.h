@@ -32,9 +32,6 @@ struct DymemGraph {
 // Where the batch is not known, sizes are those of a batch of 32.
 absl::Status ReadDymemGraph(const tensorflow::grappler::GrapplerItem& item, DymemGraph* read);
 
-// "node:1" → node and 1; "^node" → node and -1.
-std::string SplitInput(const std::string& input, int* port);
-
 }  // namespace trepak
 
 #endif  // TREPAK_OPS_DYMEM_GRAPH_H_

@@ -100,12 +100,14 @@ bool IsBlind(const std::string& op) {
   return ops->count(op) > 0;
 }
 
+bool EntersLoop(const std::string& op) { return op == "Enter" || op == "RefEnter"; }
+bool LeavesLoop(const std::string& op) { return op == "Exit" || op == "RefExit"; }
 bool JoinsBranches(const std::string& op) { return op == "Merge" || op == "RefMerge"; }
 
 FlowDepth DepthBehind(const std::string& op, FlowDepth depth) {
-  if (op == "Enter" || op == "RefEnter") {
+  if (EntersLoop(op)) {
     ++depth.frames;
-  } else if (op == "Exit" || op == "RefExit") {
+  } else if (LeavesLoop(op)) {
     --depth.frames;
   } else if (depth.frames == 0) {  // a loop has switches of its own
     if (op == "Switch" || op == "RefSwitch" || op == "_SwitchN") {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/dymem_layers.h"
+#include "ops/dymem_loops.h"
 #include "tensorflow/core/framework/node_def_util.h"
 
 namespace trepak {

@@ -28,7 +28,7 @@ def add_parser(examples: Any) -> None:
         help="train ResNet-32 in a pool in which plain TensorFlow has no room",
         description="Trains ResNet-32 on digits of 64 pixels, three times: in a pool without "
         "Dymem, in the same pool with it, and with as much memory as it takes; then compares the "
-        "weights. A minute on 2 cores.",
+        "weights. A minute or two on 2 cores.",
     )
     resnet_options.add_options(parser)
     parser.add_argument(
@@ -44,13 +44,15 @@ def _launch(options: argparse.Namespace) -> int:
         pool = bytes_of(options.pool, "--pool")
     except ValueError as error:
         raise InputError(str(error)) from error
+    if pool < _MIB:
+        raise InputError(f"--pool={options.pool} is {pool} bytes: write a unit, such as 500MiB.")
     if not is_size(options.beyond) and not Path(options.beyond).is_dir():
         raise InputError(f"--beyond: there is no folder {options.beyond}, and it is no size.")
     common = ["--batch", str(options.batch), "--steps", str(options.steps)]
     swapping = ["--pool", options.pool, "--beyond", options.beyond]
     capped = {
         "TF_CPU_ALLOCATOR_USE_BFC": "true",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(max(1, pool // _MIB)),
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(pool // _MIB),
     }
     rows = [
         (f"plain TensorFlow in {options.pool}", _train(common, capped)),

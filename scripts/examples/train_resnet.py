@@ -49,10 +49,12 @@ def _main(arguments: list[str] | None) -> int:
     try:
         seconds = train(model, options)
     except tf.errors.ResourceExhaustedError as error:
-        return _tell(options.json, {"no_room": str(error).splitlines()[-1]})
+        lines = [line for line in str(error).splitlines() if "OOM" in line]
+        return _tell(options.json, {"no_room": lines[0] if lines else str(error)})
     weights = b"".join(weight.tobytes() for weight in model.get_weights())
     return _tell(
-        options.json, {"seconds": seconds, "weights": hashlib.sha256(weights).hexdigest()[:16]}
+        options.json,
+        {"seconds": round(seconds, 2), "weights": hashlib.sha256(weights).hexdigest()[:16]},
     )
 
 

@@ -95,6 +95,21 @@ def test_biases_and_loops() -> None:
     assert all(graph["swapped_tensors"] > 0 for graph in graphs)
 
 
+def test_layers_before_and_behind_loops() -> None:
+    told = trained({"pool": "64MiB", **CHECKED}, "loops")["loops"]
+    assert told["weights"] == trained(None, "loops")["loops"]["weights"]
+    assert told["statistics"]["swaps"]["offloaded_tensors"] > 0
+
+
+def test_eager_kernels_that_find_no_room_end_no_process() -> None:
+    """oneDNN's convolutions do not look whether they got memory; the next op does."""
+    made = "[tf.nn.conv2d(tf.ones([8, 96, 96, 8]), tf.ones([3, 3, 8, 8]), 1, 'SAME')"
+    said = wrong(
+        f"trepak.Dymem('40MiB', '1GiB')\nmade = {made} for _ in range(40)]\ntf.ones([1 << 22])"
+    )
+    assert "ResourceExhaustedError" in said
+
+
 @pytest.mark.parametrize("options", [CHECKED, {"beyond": "1GiB"}], ids=["swaps", "stays"])
 def test_branches_of_which_one_runs(options: dict[str, Any]) -> None:
     """What waits for a join of branches runs, whichever of them did."""
@@ -217,6 +232,7 @@ def test_twice_is_an_error() -> None:
     [
         ("'64 MiX', '1GiB'", "pool='64 MiX' is no size"),
         ("0, '1GiB'", "pool=0 must be a number of bytes above 0"),
+        ("'100', '1GiB'", "pool='100' is 100 bytes, too little for any tensor"),
         ("'64MiB', '/no/such/folder'", "/no/such/folder"),
         ("'64MiB', '1GiB', beta='64MiB'", "no room beside beta"),
         ("'64MiB', '1GiB', policy='fast'", "policy='fast'"),

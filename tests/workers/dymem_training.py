@@ -173,6 +173,28 @@ def control_flow() -> dict[str, Any]:
     return {"weights": digest(model), "loss": float(loss)}
 
 
+def loops() -> dict[str, Any]:
+    """What leaves a loop is read before what enters it, if one goes by edges alone."""
+    keras.utils.set_random_seed(2)
+    x = keras.Input((SIDE, SIDE, 3))
+    mapped = layers.Lambda(lambda made: tf.map_fn(lambda one: one * 2.0, made))
+    made = mapped(layers.Conv2D(8, 3, activation="relu")(x))
+    images = keras.Model(x, layers.Dense(10)(layers.GlobalAveragePooling2D()(made)))
+    words = keras.Input((None,), dtype="int32")
+    made = layers.Conv1D(8, 3, padding="same", activation="relu")(layers.Embedding(50, 8)(words))
+    made = layers.Conv1D(8, 3)(layers.LSTM(8, return_sequences=True)(made))
+    texts = keras.Model(words, layers.Dense(10)(layers.GlobalMaxPool1D()(made)))
+    loss = keras.losses.SparseCategoricalCrossentropy(True)
+    x, y = data(BATCH * 2)
+    for model in (images, texts):
+        model.compile("sgd", loss, jit_compile=False)
+    for length in (10, 20, 30, 40):
+        images.train_on_batch(x, y)
+        rows = np.arange(16 * BATCH * length).reshape(-1, length) % 50
+        texts.train_on_batch(rows, np.resize(y, len(rows)))
+    return {"weights": [digest(model) for model in (images, texts)]}
+
+
 def another_model() -> dict[str, Any]:
     """Fit after fit with another model, then with the first one again; one evaluates between."""
     x, y = data(BATCH * 3)
@@ -341,6 +363,7 @@ CASES = {
     **{body.__name__: (lambda body=body: fitted(body)) for body in BODIES},
     "custom_loop": custom_loop,
     "control_flow": control_flow,
+    "loops": loops,
     "another_model": another_model,
     "by_turns": by_turns,
     "no_result": no_result,

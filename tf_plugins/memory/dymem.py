@@ -10,6 +10,7 @@ from trepak.ops.loader import call, call_before_ops
 from trepak.tf_plugins.memory.sizes import bytes_of, is_size, memory_share
 
 _PASS = "trepak_dymem"  # of ops/dymem_pass.cc
+_LEAST_POOL = 1 << 20
 _POLICIES = ("dymem", "vdnn", "superneurons", "none")
 _KINDS = ("gtbm", "best_fit", "first_fit")
 _LATE = (
@@ -31,7 +32,8 @@ class Dymem:
     (`fit`, or a custom loop in a `tf.function`) and that does not fit runs in depth-first order
     (Algorithm 2 of the thesis); the inputs of its layers leave the pool during the forward pass,
     and come back beside the backward pass, before they are needed (Algorithm 3). The numbers are
-    those of plain TensorFlow, bit for bit.
+    those of plain TensorFlow, bit for bit, but for the order in which TensorFlow adds three or more
+    gradients (see docs/dymem.md).
 
     Feature maps on another device (a GPU) leave to `beyond` too, in every step; `pool`, `beta`,
     `placement` and `always_swap` are about the processor's memory alone.
@@ -83,11 +85,17 @@ class Dymem:
         ):
             if value not in choice:
                 raise ValueError(f"{name}={value!r} must be one of {', '.join(choice)}.")
+        bytes_in_pool = memory_share() // 2 if pool is None else bytes_of(pool, "pool")
+        if bytes_in_pool < _LEAST_POOL:
+            raise ValueError(
+                f"pool={pool!r} is {bytes_in_pool} bytes, too little for any tensor: write a unit, "
+                'such as "512MiB".'
+            )
         beyond = memory_share() // 4 if beyond is None else beyond
         is_folder = not isinstance(beyond, int) and not is_size(os.fspath(beyond))
         wrong = call_before_ops(
             "install_dymem",
-            pool=memory_share() // 2 if pool is None else bytes_of(pool, "pool"),
+            pool=bytes_in_pool,
             finds_limit=pool is None,
             beta=0 if beta is None else bytes_of(beta, "beta"),
             beyond=0 if is_folder else bytes_of(beyond, "beyond"),  # type: ignore[arg-type]
