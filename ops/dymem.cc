@@ -57,10 +57,12 @@ void Dymem::AddPlan(DymemPlan plan, const std::unordered_map<std::string, Tensor
   }
   if (!plan.left_alone.empty() && !has_left_alone_) {
     has_left_alone_ = true;
-    std::fprintf(stderr,
-                 "trepak: Dymem leaves %s of the graph '%s' alone: what they make stays in the "
-                 "pool. Unroll loops whose feature maps are large.\n",
-                 plan.left_alone.c_str(), plan.graph.c_str());
+    std::fprintf(
+        stderr,
+        "trepak: Dymem leaves %s of the graph '%s' alone: what they make stays in the "
+        "pool. Unroll loops whose feature maps are large; steps_per_execution above 1 is a "
+        "loop around the whole step.\n",
+        plan.left_alone.c_str(), plan.graph.c_str());
   }
   plans_.push_back(std::move(plan));
   std::unique_lock<std::shared_mutex> nodes_lock(nodes_mutex_);
