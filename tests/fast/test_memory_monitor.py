@@ -64,7 +64,7 @@ def test_the_monitor_shows_what_was_swapped(swapping: Told) -> None:
     output = swapping.output
     assert output.count("epoch 1: at most ") == output.count("epoch 2: at most ") == 1
     assert "tensors left, 0 stayed after all, " in output and "came back: all did" in output
-    assert " layers, 14 tensors swapped" in output and "Nothing was swapped" not in output
+    assert " layers, 13 tensors swapped" in output and "Nothing was swapped" not in output
     assert output.count("┤") == 8 and "█ live ░ gaps" in output
 
 
@@ -115,10 +115,10 @@ def test_the_timeline_shows_copies_and_the_pool(swapping: Told, tmp_path: Path) 
         name: [e for e in events if e["ph"] == "X" and e["tid"] == lanes[name]]
         for name in ("copies out", "copies in")
     }
-    assert len(of_lane["copies out"]) == len(of_lane["copies in"]) == 14 * 16
+    assert len(of_lane["copies out"]) == len(of_lane["copies in"]) == 13 * 16
     for copies in of_lane.values():
         assert all("trepak" not in e["name"] and e["args"]["bytes"] > 0 for e in copies)
-        assert len({e["name"] for e in copies}) == 14
+        assert len({e["name"] for e in copies}) == 13
     counted = {e["name"] for e in events if e["ph"] == "C"}
     assert counted == {"Dymem: live bytes", "Dymem: occupied bytes"}
     most = max(e["args"]["value"] for e in events if e["name"] == "Dymem: live bytes")
