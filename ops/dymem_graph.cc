@@ -12,6 +12,8 @@
 #include "ops/runtime/dymem/execution_order.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
+#include "tensorflow/core/grappler/op_types.h"
+#include "tensorflow/core/grappler/utils.h"
 
 namespace trepak {
 namespace {
@@ -56,8 +58,8 @@ class Reader {
     std::unordered_set<int> seen;
     for (int slot = 0; slot < node.input_size(); ++slot) {
       int port = 0;
-      const auto from = numbers_.find(SplitInput(node.input(slot), &port));
-      if (from == numbers_.end() || BeginsAgain(graph_.node(from->second).op())) {
+      const auto from = numbers_.find(tf::grappler::ParseNodeName(node.input(slot), &port));
+      if (from == numbers_.end() || tf::grappler::IsNextIteration(graph_.node(from->second))) {
         continue;
       }
       read_.step.nodes[from->second].successors.push_back(number);
@@ -162,7 +164,7 @@ class Reader {
     for (const int number : ExecutionOrder(read_.step)) {
       StepNode& node = read_.step.nodes[number];
       const FlowDepth depth = depths[number];
-      const FlowDepth behind = DepthBehind(graph_.node(number).op(), depth);
+      const FlowDepth behind = DepthBehind(graph_.node(number), depth);
       for (const int next : node.successors) {
         depths[next].frames = std::max(depths[next].frames, behind.frames);
         depths[next].branches = std::max(depths[next].branches, behind.branches);

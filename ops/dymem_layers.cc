@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "tensorflow/core/framework/types.pb.h"
+#include "tensorflow/core/grappler/op_types.h"
 #include "tensorflow/core/util/util.h"
 
 namespace trepak {
@@ -100,27 +101,19 @@ bool IsBlind(const std::string& op) {
   return ops->count(op) > 0;
 }
 
-bool EntersLoop(const std::string& op) { return op == "Enter" || op == "RefEnter"; }
-bool LeavesLoop(const std::string& op) { return op == "Exit" || op == "RefExit"; }
-bool JoinsBranches(const std::string& op) { return op == "Merge" || op == "RefMerge"; }
-
-FlowDepth DepthBehind(const std::string& op, FlowDepth depth) {
-  if (EntersLoop(op)) {
+FlowDepth DepthBehind(const tensorflow::NodeDef& node, FlowDepth depth) {
+  if (tensorflow::grappler::IsEnter(node)) {
     ++depth.frames;
-  } else if (LeavesLoop(op)) {
+  } else if (tensorflow::grappler::IsExit(node)) {
     --depth.frames;
   } else if (depth.frames == 0) {  // a loop has switches of its own
-    if (op == "Switch" || op == "RefSwitch" || op == "_SwitchN") {
+    if (tensorflow::grappler::IsSwitch(node)) {
       ++depth.branches;
-    } else if (JoinsBranches(op) && depth.branches > 0) {
+    } else if (tensorflow::grappler::IsMerge(node) && depth.branches > 0) {
       --depth.branches;
     }
   }
   return depth;
-}
-
-bool BeginsAgain(const std::string& op) {
-  return op == "NextIteration" || op == "RefNextIteration";
 }
 
 bool ShareHiddenResult(const std::string& op, const std::string& reader, int input) {

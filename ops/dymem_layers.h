@@ -24,13 +24,7 @@ struct FlowDepth {
   int branches = 0;
 };
 // Of the nodes behind one.
-FlowDepth DepthBehind(const std::string& op, FlowDepth depth);
-// Runs when one of its inputs is there, as the other branch does not run.
-bool JoinsBranches(const std::string& op);
-bool EntersLoop(const std::string& op);
-bool LeavesLoop(const std::string& op);
-// Goes back to a loop's begin.
-bool BeginsAgain(const std::string& op);
+FlowDepth DepthBehind(const tensorflow::NodeDef& node, FlowDepth depth);
 // Whether oneDNN's kernels for a node and for one that reads it share a result that the graph does
 // not show: TensorFlow takes these kernels, the fastest, only where nothing lies between the two.
 // `input`: of the reader.

@@ -1,8 +1,10 @@
 #include "ops/dymem_loops.h"
 
+#include <string>
 #include <unordered_map>
 
-#include "ops/dymem_layers.h"
+#include "tensorflow/core/grappler/op_types.h"
+#include "tensorflow/core/grappler/utils.h"
 
 namespace trepak {
 namespace {
@@ -14,7 +16,7 @@ class Loops {
   explicit Loops(const tf::GraphDef& graph) : graph_(graph) {
     for (int node = 0; node < graph_.node_size(); ++node) {
       numbers_[graph_.node(node).name()] = node;
-      if (EntersLoop(graph_.node(node).op())) {
+      if (tf::grappler::IsEnter(graph_.node(node))) {
         entries_[NameOf(node)].push_back(node);
       }
     }
@@ -34,10 +36,12 @@ class Loops {
   // value of the last round, which its switch reads.
   int EntryOf(int exit) const {
     int node = exit;
-    while (!EntersLoop(graph_.node(node).op()) && !BeginsAgain(graph_.node(node).op()) &&
+    while (!tf::grappler::IsEnter(graph_.node(node)) &&
+           !tf::grappler::IsNextIteration(graph_.node(node)) &&
            graph_.node(node).input_size() > 0) {
       int port = 0;
-      const auto from = numbers_.find(SplitInput(graph_.node(node).input(0), &port));
+      const auto from =
+          numbers_.find(tf::grappler::ParseNodeName(graph_.node(node).input(0), &port));
       if (from == numbers_.end()) {
         break;
       }
@@ -57,27 +61,13 @@ std::vector<std::pair<int, int>> LoopOrder(const tf::GraphDef& graph) {
   std::vector<std::pair<int, int>> order;
   Loops loops(graph);
   for (int node = 0; node < graph.node_size(); ++node) {
-    if (LeavesLoop(graph.node(node).op())) {
+    if (tf::grappler::IsExit(graph.node(node))) {
       for (const int entry : loops.EntriesOf(node)) {
         order.emplace_back(entry, node);
       }
     }
   }
   return order;
-}
-
-std::string SplitInput(const std::string& input, int* port) {
-  if (!input.empty() && input[0] == '^') {
-    *port = -1;
-    return input.substr(1);
-  }
-  const size_t colon = input.rfind(':');
-  if (colon == std::string::npos) {
-    *port = 0;
-    return input;
-  }
-  *port = std::stoi(input.substr(colon + 1));
-  return input.substr(0, colon);
 }
 
 }  // namespace trepak

@@ -3,7 +3,6 @@
 #ifndef TREPAK_OPS_DYMEM_LOOPS_H_
 #define TREPAK_OPS_DYMEM_LOOPS_H_
 
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,9 +13,6 @@ namespace trepak {
 // What leaves a loop comes after all that enters it; edges say so only by way of the loop's own
 // circle. Pairs of nodes, by number: one that enters, and one that leaves the same loop.
 std::vector<std::pair<int, int>> LoopOrder(const tensorflow::GraphDef& graph);
-
-// "node:1" → node and 1; "^node" → node and -1.
-std::string SplitInput(const std::string& input, int* port);
 
 }  // namespace trepak
 

@@ -4,8 +4,9 @@
 #include <string>
 
 #include "ops/dymem_layers.h"
-#include "ops/dymem_loops.h"
 #include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/grappler/op_types.h"
+#include "tensorflow/core/grappler/utils.h"
 
 namespace trepak {
 namespace {
@@ -45,7 +46,7 @@ class Rewrite {
   static void RunAfter(tf::NodeDef* node, const std::string& earlier) {
     for (const std::string& input : node->input()) {
       int port = 0;
-      if (SplitInput(input, &port) == earlier) {
+      if (tf::grappler::ParseNodeName(input, &port) == earlier) {
         return;
       }
     }
@@ -100,8 +101,8 @@ class Rewrite {
     added->add_input(kStep);
     for (const std::string& input : Node(turn.position)->input()) {
       int port = 0;
-      if (!JoinsBranches(Node(turn.position)->op())) {
-        RunAfter(added, SplitInput(input, &port));
+      if (!tf::grappler::IsMerge(*Node(turn.position))) {
+        RunAfter(added, tf::grappler::ParseNodeName(input, &port));
       }
     }
     tf::AddNodeAttr("turn", number, added);

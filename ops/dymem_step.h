@@ -41,7 +41,7 @@ class DymemStep {
   // Whether layers begin before their turns. Near a full pool they do not: what runs can't leave.
   bool RunsAhead() const { return Stays() && FitGate::WithReserve(dymem_.needed()) <= limit(); }
   // A tensor that stayed had to leave.
-  void Short() { dymem_.CountKept(fit_.Short() ? -1 : 0); }
+  void Short() { dymem_.CountKept(may_stay_ && fit_.Short() ? -1 : 0); }
 
  private:
   // Only what can't be waited for takes so long; a slow disk does not.

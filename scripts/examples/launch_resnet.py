@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trepak.scripts.entrance import console, table_of
-from trepak.scripts.errors import InputError
+from trepak.scripts.errors import InputError, UserError
 from trepak.scripts.examples import resnet_options
 
 _TRAINING = "trepak.scripts.examples.train_resnet"
@@ -84,12 +84,17 @@ def _train(arguments: list[str], env: dict[str, str]) -> dict[str, Any]:
     print(f"$ {shlex.join([*variables, *command])}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "told.json"
-        ended = subprocess.run(
-            [sys.executable, *command[1:], "--json", str(told)],
-            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **env},
-            timeout=_TIMEOUT,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                [sys.executable, *command[1:], "--json", str(told)],
+                env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **env},
+                timeout=_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"the training took more than {_TIMEOUT:.0f} s: give it fewer --steps."
+            ) from None
         print(flush=True)
         if told.exists():
             result: dict[str, Any] = json.loads(told.read_text())
