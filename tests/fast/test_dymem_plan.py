@@ -25,7 +25,9 @@ import keras, tensorflow as tf
 batch, steps = int(sys.argv[3]), int(sys.argv[4])
 model = keras.saving.load_model(sys.argv[1])
 shape = (batch, *model.input_shape[1:])
-batches = tf.data.Dataset.range(steps).map(lambda _: (tf.zeros(shape), tf.zeros([batch])))
+# Not of constants: those are made once, so that no batch that waits takes memory.
+images = lambda _: (tf.random.uniform(shape), tf.zeros([batch]))
+batches = tf.data.Dataset.range(steps).map(images)
 model.fit(batches, verbose=0)
 print(json.dumps(dymem.statistics()))
 """
@@ -74,7 +76,10 @@ def test_the_peak_is_that_of_a_training(planned: tuple[Path, str, dict[str, Any]
     pool = trained(model, pool="1GiB", beyond="1GiB", policy="none")["pool"]
     without = plan["ways"][0]
     assert without["policy"] == "none"
-    assert without["peak_live_bytes"] == pytest.approx(pool["peak_live_bytes"], rel=0.05)
+    # How many batches wait at the peak, time decides; the plan has all that can.
+    least = without["peak_live_bytes"] - plan["waiting_bytes"]
+    assert least / 1.05 <= pool["peak_live_bytes"] <= without["peak_live_bytes"] * 1.05
+    assert plan["waiting_bytes"] <= 0.05 * least
 
 
 def test_the_line_that_is_printed_trains(planned: tuple[Path, str, dict[str, Any]]) -> None:
