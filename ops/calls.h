@@ -116,6 +116,29 @@ inline void from_json(const Json& given, Matrix& matrix) {
   }
 }
 
+// An argument: a NumPy array of the caller's, used where it lies, while the call runs; `in_place`
+// of loader.py. Of const elements it may be one that is not writable.
+template <typename Element>
+struct ArrayInPlace {
+  Element* data = nullptr;
+  size_t size = 0;
+};
+
+template <typename Element>
+void from_json(const Json& given, ArrayInPlace<Element>& array) {
+  using Plain = std::remove_const_t<Element>;
+  static_assert(std::is_same_v<Plain, double> || std::is_same_v<Plain, int64_t>);
+  const std::string dtype = std::is_same_v<Plain, double> ? "float64" : "int64";
+  if (given.at("dtype").get<std::string>() != dtype) {
+    throw std::invalid_argument("must be an array of " + dtype);
+  }
+  if (!std::is_const_v<Element> && !given.at("is_writable").get<bool>()) {
+    throw std::invalid_argument("must be a writable array");
+  }
+  array.data = reinterpret_cast<Element*>(given.at("address").get<uintptr_t>());
+  array.size = given.at("size").get<size_t>();
+}
+
 // Runs what reads JSON, whose exceptions end here. `what`: is wrong if it throws.
 template <typename Read>
 absl::Status WithoutThrowing(const std::string& what, const Read& read) {

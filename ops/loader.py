@@ -13,6 +13,7 @@ from typing import Any
 __all__ = [
     "call",
     "call_before_ops",
+    "in_place",
     "library_path",
     "load",
     "load_horovod_driver",
@@ -145,6 +146,25 @@ def call(function: str, **arguments: Any) -> Any:
         tf.errors.OpError: What else the function says.
     """
     return _call(load(), function, arguments)
+
+
+def in_place(array: Any) -> dict[str, Any]:
+    """Returns what `call` takes as an argument so that the function uses an array where it lies.
+
+    Args:
+        array: of NumPy, contiguous; the caller keeps it until the call has returned.
+
+    Raises:
+        ValueError: it is not contiguous.
+    """
+    if not array.flags.c_contiguous:
+        raise ValueError("a native function uses an array in place only if it is contiguous.")
+    return {
+        "address": array.ctypes.data,
+        "size": array.size,
+        "dtype": array.dtype.name,
+        "is_writable": bool(array.flags.writeable),
+    }
 
 
 def call_before_ops(function: str, **arguments: Any) -> str:

@@ -32,13 +32,14 @@ string(REGEX MATCH "^[0-9]+\\.[0-9]+" tensorflow_MINOR "${tf_version}")
 separate_arguments(tf_defines)
 
 add_library(tensorflow INTERFACE IMPORTED)
-# SYSTEM: warnings in TensorFlow's headers are not ours to fix. The three external folders are missing
-# from the flags that TensorFlow gives, although its own headers include from them.
+# SYSTEM: warnings in TensorFlow's headers are not ours to fix. The external folders are missing from
+# the flags that TensorFlow gives, although its own headers include from them.
 target_include_directories(tensorflow SYSTEM INTERFACE
                            "${tf_include}"
                            "${tf_include}/external/highwayhash"
                            "${tf_include}/external/farmhash_archive/src"
-                           "${tf_include}/external/com_github_grpc_grpc/include")
+                           "${tf_include}/external/com_github_grpc_grpc/include"
+                           "${tf_include}/external/dlpack/include")
 target_compile_definitions(tensorflow INTERFACE ${tf_defines})
 target_link_libraries(tensorflow INTERFACE
                       "${tf_dir}/libtensorflow_framework.so.2" "${tf_dir}/libtensorflow_cc.so.2")

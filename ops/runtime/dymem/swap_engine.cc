@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "ops/runtime/dymem/swap_checksum.h"
+#include "ops/runtime/net/checksum.h"
 
 namespace trepak {
 SwapEngine::SwapEngine(std::unique_ptr<SwapTier> tier, SwapOptions options)
@@ -33,7 +33,7 @@ int64_t SwapEngine::Offload(SwapSource source) {
       Begin(*tensor);
     }
   } else if (options_.checksums) {
-    tensor->checksum = SwapChecksum(tensor->source.data, tensor->source.bytes);
+    tensor->checksum = Checksum(tensor->source.data, tensor->source.bytes);
   }
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t handle = next_handle_++;

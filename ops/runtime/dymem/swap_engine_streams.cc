@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/runtime/dymem/swap_checksum.h"
+#include "ops/runtime/net/checksum.h"
 #include "ops/runtime/dymem/swap_engine.h"
 
 namespace trepak {
@@ -82,7 +82,7 @@ Status SwapEngine::CopyOutOfMemory(Tensor& tensor) {
   if (!status.ok()) {
     return status.Annotate(source.Describe() + kStaysThere);
   }
-  if (options_.checksums && SwapChecksum(source.data, source.bytes) != tensor.checksum) {
+  if (options_.checksums && Checksum(source.data, source.bytes) != tensor.checksum) {
     tensor.changed = InternalError(
         source.Describe() +
         " was written to, or freed, while it was swapped out: only swap what nobody writes to "
@@ -113,7 +113,7 @@ Status SwapEngine::CopyOutOfDevice(Tensor& tensor) {
                        "its errors in the log");
   }
   if (status.ok() && options_.checksums) {
-    tensor.checksum = SwapChecksum(tensor.host.bytes.get(), source.bytes);
+    tensor.checksum = Checksum(tensor.host.bytes.get(), source.bytes);
   }
   if (status.ok() && !tier_->is_memory()) {
     const std::shared_ptr<char> bytes = std::move(tensor.host.bytes);
@@ -249,7 +249,7 @@ Status SwapEngine::CopyInToMemory(const Tensor& tensor, char* to) {
   } else if (to != source.data && source.bytes > 0) {
     std::memcpy(to, source.data, source.bytes);
   }
-  if (options_.checksums && SwapChecksum(to, source.bytes) != tensor.checksum) {
+  if (options_.checksums && Checksum(to, source.bytes) != tensor.checksum) {
     return InternalError(
         source.Describe() +
         (tensor.has_slot ? kCameChanged
@@ -271,7 +271,7 @@ Status SwapEngine::CopyInToDevice(const Tensor& tensor, const SwapTarget& target
     TREPAK_RETURN_IF_ERROR(tier_->Read(tensor.slot, from.get(), source.bytes)
                                .Annotate("fetching " + source.Describe()));
   }
-  if (options_.checksums && SwapChecksum(from.get(), source.bytes) != tensor.checksum) {
+  if (options_.checksums && Checksum(from.get(), source.bytes) != tensor.checksum) {
     return InternalError(source.Describe() + kCameChanged);
   }
   return target.copy_in(from).Annotate("fetching " + source.Describe());

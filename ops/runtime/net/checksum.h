@@ -1,7 +1,7 @@
 // Tells whether bytes have changed.
 
-#ifndef TREPAK_OPS_RUNTIME_DYMEM_SWAP_CHECKSUM_H_
-#define TREPAK_OPS_RUNTIME_DYMEM_SWAP_CHECKSUM_H_
+#ifndef TREPAK_OPS_RUNTIME_NET_CHECKSUM_H_
+#define TREPAK_OPS_RUNTIME_NET_CHECKSUM_H_
 
 #include <sodium.h>
 
@@ -11,7 +11,7 @@
 namespace trepak {
 
 // SipHash-2-4 with a key of zeros: 64 bits. May be called from any thread.
-inline uint64_t SwapChecksum(const char* data, size_t bytes) {
+inline uint64_t Checksum(const char* data, size_t bytes) {
   static const unsigned char kKey[crypto_shorthash_KEYBYTES] = {};
   uint64_t sum = 0;
   static_assert(sizeof sum == crypto_shorthash_BYTES);
@@ -24,4 +24,4 @@ inline uint64_t SwapChecksum(const char* data, size_t bytes) {
 
 }  // namespace trepak
 
-#endif  // TREPAK_OPS_RUNTIME_DYMEM_SWAP_CHECKSUM_H_
+#endif  // TREPAK_OPS_RUNTIME_NET_CHECKSUM_H_

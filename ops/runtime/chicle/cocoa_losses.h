@@ -1,0 +1,108 @@
+// Losses of linear models, with the steps of coordinate ascent in the dual of
+//
+//   P(w) = ½‖w‖² + Σ_i C_i l(y_i, x_i·w),   w = Σ_i β_i x_i,
+//   D(β) = −½‖w‖² − Σ_i l*_i(−β_i),
+//
+// in which β_i is the dual variable of sample i with its label's sign (α_i = y_i β_i in classes).
+
+#ifndef TREPAK_OPS_RUNTIME_CHICLE_COCOA_LOSSES_H_
+#define TREPAK_OPS_RUNTIME_CHICLE_COCOA_LOSSES_H_
+
+#include <algorithm>
+#include <cmath>
+
+namespace trepak {
+
+// Each has
+//   Step(y, z, q, c, β): the β that maximizes the dual along sample i alone, where z = x_i·v is
+//     what the model says now, and q = σ′‖x_i‖² by how much z grows with β;
+//   Loss(y, z, c), and Conjugate(y, c, β) = l*_i(−β).
+
+// max(0, 1 − yz): of the linear support vector machine.
+struct HingeLoss {
+  static double Step(double y, double z, double q, double c, double beta) {
+    const double slope = y * z - 1;
+    if (q == 0) {
+      return slope < 0 ? y * c : 0;
+    }
+    return y * std::clamp(y * beta - slope / q, 0.0, c);
+  }
+  static double Loss(double y, double z, double c) { return c * std::max(0.0, 1 - y * z); }
+  static double Conjugate(double y, double /*c*/, double beta) { return -y * beta; }
+};
+
+// max(0, 1 − yz)².
+struct SquaredHingeLoss {
+  static double Step(double y, double z, double q, double c, double beta) {
+    const double diagonal = 0.5 / c;
+    const double alpha = y * beta;
+    const double slope = y * z - 1 + alpha * diagonal;
+    return y * std::max(0.0, alpha - slope / (q + diagonal));
+  }
+  static double Loss(double y, double z, double c) {
+    const double under = std::max(0.0, 1 - y * z);
+    return c * under * under;
+  }
+  static double Conjugate(double y, double c, double beta) {
+    const double alpha = y * beta;
+    return alpha * alpha / (4 * c) - alpha;
+  }
+};
+
+// log(1 + exp(−yz)).
+struct LogisticLoss {
+  // The step has no closed form. With α = c/(1 + exp(−t)) its condition is
+  //   h(t) = q(α(t) − α_now) + yz + t = 0,
+  // in which h grows by at least 1 per t: Newton's method, kept between bounds of the root.
+  static double Step(double y, double z, double q, double c, double beta) {
+    const double now = y * beta;
+    const double said = y * z;
+    double low = -said - q * (c - now);
+    double high = -said + q * now;
+    double t = std::clamp(now <= 0 || now >= c ? -said : std::log(now / (c - now)), low, high);
+    for (int i = 0; i < kMostSteps; ++i) {
+      const double share = 1 / (1 + std::exp(-t));
+      const double h = q * (c * share - now) + said + t;
+      (h > 0 ? high : low) = t;
+      double next = t - h / (q * c * share * (1 - share) + 1);
+      if (!(next > low && next < high)) {
+        next = 0.5 * (low + high);
+      }
+      const bool is_near = std::abs(next - t) <= kNear * (1 + std::abs(t));
+      t = next;
+      if (is_near) {
+        break;
+      }
+    }
+    return y * c / (1 + std::exp(-t));
+  }
+  static double Loss(double y, double z, double c) {
+    const double margin = y * z;  // neither way overflows
+    return c * (margin > 0 ? std::log1p(std::exp(-margin)) : std::log1p(std::exp(margin)) - margin);
+  }
+  static double Conjugate(double y, double c, double beta) {
+    const double share = std::clamp(y * beta / c, 0.0, 1.0);
+    return c * (TimesLog(share) + TimesLog(1 - share));
+  }
+
+ private:
+  static constexpr int kMostSteps = 100;  // a bisection's, at worst
+  static constexpr double kNear = 1e-15;
+
+  static double TimesLog(double x) { return x > 0 ? x * std::log(x) : 0; }
+};
+
+// ½(y − z)²: of ridge regression.
+struct SquaredLoss {
+  static double Step(double y, double z, double q, double c, double beta) {
+    return beta + (y - z - beta / c) / (q + 1 / c);
+  }
+  static double Loss(double y, double z, double c) { return 0.5 * c * (y - z) * (y - z); }
+  static double Conjugate(double y, double c, double beta) {
+    return 0.5 * beta * beta / c - beta * y;
+  }
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_RUNTIME_CHICLE_COCOA_LOSSES_H_

@@ -1,0 +1,120 @@
+"""Cuts samples into chunks of at most a given size (Chicle, section 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trepak.tf_plugins.chicle.chunk import Chunk, Field, chunk_bytes
+
+CHUNK_BYTES = 1 << 20  # as the paper has them for linear models
+_COLUMN_BYTES = 4
+_START_BYTES = 8
+
+
+def cut(
+    samples: Mapping[str, Any],
+    state: Sequence[Field] = (),
+    size: int = CHUNK_BYTES,
+    first_id: int = 0,
+) -> Iterator[Chunk]:
+    """Yields chunks of consecutive samples, each as full as they let it be.
+
+    Args:
+        samples: by name, an array with one entry per sample, or a SciPy sparse matrix with one row.
+        state: further fields, which begin with zeros.
+        size: bytes of a chunk, at most.
+        first_id: the first chunk's id; the next ones follow.
+
+    Raises:
+        ValueError: they are of different numbers of samples, or one sample does not fit in a chunk.
+        TypeError: chunks can't hold the dtype.
+    """
+    columns = {name: _Column(name, values) for name, values in samples.items()}
+    lengths = {name: column.length for name, column in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"the fields of samples differ in how many there are: {lengths}.")
+    length = next(iter(lengths.values()))
+    fields = [*(column.field for column in columns.values()), *state]
+    ends = _ends(columns, state, fields, length, size)
+    begin = 0
+    for number, end in enumerate(ends, first_id):
+        sized = [columns[f.name].sized(begin, end) if f.name in columns else f for f in fields]
+        chunk = Chunk.make(number, end - begin, sized)
+        for column in columns.values():
+            column.fill(chunk, begin, end)
+        yield chunk
+        begin = end
+
+
+class _Column:
+    """One field of all samples."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        self._is_sparse = hasattr(values, "tocsr")
+        self._values = values.tocsr() if self._is_sparse else np.asarray(values)
+        if self._is_sparse:
+            self._values.sort_indices()
+        self.length = self._values.shape[0]
+        self.field = Field(
+            name, self._values.dtype, self._values.shape[1:], is_sparse=self._is_sparse
+        )
+
+    def bytes_of_each(self) -> Any:
+        """Returns how many bytes each sample takes: an array, or one number for all."""
+        if self._is_sparse:
+            each = _COLUMN_BYTES + self._values.dtype.itemsize
+            return np.diff(self._values.indptr).astype(np.int64) * each + _START_BYTES
+        return _bytes_of(self.field)
+
+    def sized(self, begin: int, end: int) -> Field:
+        """Returns the field of a chunk with these samples."""
+        if not self._is_sparse:
+            return self.field
+        starts = self._values.indptr
+        return replace(self.field, nonzeros=int(starts[end] - starts[begin]))
+
+    def fill(self, chunk: Chunk, begin: int, end: int) -> None:
+        """Copies these samples into a chunk."""
+        name = self.field.name
+        if not self._is_sparse:
+            chunk.view(name, writable=True)[...] = self._values[begin:end]
+            return
+        starts = self._values.indptr
+        inside = slice(starts[begin], starts[end])
+        chunk.view(name, "starts", True)[:] = starts[begin : end + 1] - starts[begin]
+        chunk.view(name, "columns", True)[:] = self._values.indices[inside]
+        chunk.view(name, "values", True)[:] = self._values.data[inside]
+
+
+def _bytes_of(field: Field) -> int:
+    copies = 2 if field.is_state else 1
+    return copies * np.dtype(field.dtype).itemsize * int(np.prod(field.shape, dtype=np.int64))
+
+
+def _ends(
+    columns: Mapping[str, _Column],
+    state: Sequence[Field],
+    fields: Sequence[Field],
+    length: int,
+    size: int,
+) -> Iterator[int]:
+    """Yields where each chunk ends."""
+    of_state = sum(map(_bytes_of, state))
+    each = of_state + sum(column.bytes_of_each() for column in columns.values())
+    taken = np.cumsum(np.broadcast_to(each, length), dtype=np.int64)
+    # An empty chunk, and what each array may need to end at a multiple of 64 bytes.
+    room = size - chunk_bytes(0, fields) - sum(3 * 64 for _ in fields)
+    begin, before = 0, 0
+    while begin < length:
+        end = int(np.searchsorted(taken, before + room, side="right"))
+        if end <= begin:
+            needed = int(taken[begin] - before) + size - room
+            raise ValueError(
+                f"sample {begin} needs {needed} bytes, and a chunk has {size}: give chunks of more."
+            )
+        yield end
+        begin, before = end, int(taken[end - 1])
