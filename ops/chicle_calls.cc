@@ -167,13 +167,11 @@ absl::Status AddToStore(const Arguments& given, Json*) {
   return ToAbslStatus(store->Add(std::move(chunk)));
 }
 
-absl::Status TakeFromStore(const Arguments& given, Json* result) {
+absl::Status TakeFromStore(const Arguments& given, Json*) {
   std::shared_ptr<ChunkStore> store;
   TF_RETURN_IF_ERROR(Find(given, "store", &store));
   std::shared_ptr<Chunk> chunk;
-  TF_RETURN_IF_ERROR(ToAbslStatus(store->Take(given.Get<uint64_t>("id"), &chunk)));
-  *result = Numbered<Chunk>::Global().Add(std::move(chunk));
-  return absl::OkStatus();
+  return ToAbslStatus(store->Take(given.Get<uint64_t>("id"), &chunk));
 }
 
 absl::Status CheckOwner(const Arguments& given, Json*) {
@@ -182,20 +180,6 @@ absl::Status CheckOwner(const Arguments& given, Json*) {
   const auto what = given.Get<std::string>("what");
   return ToAbslStatus(given.Get<bool>("is_task") ? store->CheckThatTaskOwns(what)
                                                  : store->CheckThatSchedulerOwns(what));
-}
-
-// Numbers of all chunks of a store, for views; those have to be dropped.
-absl::Status ListStore(const Arguments& given, Json* result) {
-  std::shared_ptr<ChunkStore> store;
-  TF_RETURN_IF_ERROR(Find(given, "store", &store));
-  *result = Json::array();
-  for (const auto& chunk : store->chunks()) {
-    result->push_back({{"id", chunk->id()},
-                       {"samples", chunk->samples()},
-                       {"bytes", chunk->bytes()},
-                       {"chunk", Numbered<Chunk>::Global().Add(chunk)}});
-  }
-  return absl::OkStatus();
 }
 
 absl::Status ActOnStore(const Arguments& given, Json*) {
@@ -229,7 +213,6 @@ absl::Status ActOnStore(const Arguments& given, Json*) {
                                                          {"chicle_add", AddToStore},
                                                          {"chicle_take", TakeFromStore},
                                                          {"chicle_check_owner", CheckOwner},
-                                                         {"chicle_list", ListStore},
                                                          {"chicle_act", ActOnStore}});
 
 }  // namespace

@@ -85,7 +85,8 @@ absl::Status RunEpoch(const Arguments& given, Json*) {
     return absl::InvalidArgumentError("trepak: change: must be of the weights' size");
   }
   return ToAbslStatus(asked.solver->Epoch(asked.problem, given.Get<uint64_t>("seed"),
-                                          asked.features, asked.weights.data, change.data));
+                                          given.Get<size_t>("count"), asked.features,
+                                          asked.weights.data, change.data));
 }
 
 absl::Status Evaluate(const Arguments& given, Json* result) {
@@ -99,7 +100,7 @@ absl::Status Evaluate(const Arguments& given, Json* result) {
   TF_RETURN_IF_ERROR(
       ToAbslStatus(asked.solver->Evaluate(asked.problem, asked.features, asked.weights.data,
                                           &objective, sum.size == 0 ? nullptr : sum.data)));
-  *result = {{"losses", objective.losses}, {"conjugates", objective.conjugates}};
+  *result = {{"losses", objective.losses}, {"gaps", objective.gaps}};
   return absl::OkStatus();
 }
 

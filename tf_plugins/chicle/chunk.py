@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Field:
         dtype = np.dtype(self.dtype)
         if dtype.kind not in _CODES or dtype.itemsize > 8:
             raise TypeError(
-                f"a chunk's field {self.name!r} can't be of {dtype}: convert it to numbers or bools."
+                f"a chunk's field {self.name!r} can't be of {dtype}: make it numbers or bools."
             )
         return {
             **dataclasses.asdict(dataclasses.replace(self, dtype=None)),
@@ -168,11 +169,10 @@ class _Exported:
     """What NumPy asks for a DLPack capsule."""
 
     def __init__(self, chunk: Chunk, field: str, part: str, writable: bool) -> None:
-        self._asked = (chunk, field, part, writable)
+        self._export = functools.partial(chunk._exported, field, part, writable, versioned=True)
 
     def __dlpack__(self, **_: Any) -> Any:
-        chunk, *asked = self._asked
-        return _capsule(chunk._exported(*asked, versioned=True), b"dltensor_versioned")
+        return _capsule(self._export(), b"dltensor_versioned")
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _DEVICE

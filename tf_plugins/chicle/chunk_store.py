@@ -25,6 +25,7 @@ class ChunkStore:
         """Makes an empty store; `checked` costs a pass over all chunks before and after each."""
         self.number: int = call("chicle_make_store")
         self.checked = checked
+        self._chunks: dict[int, Chunk] = {}  # by id
         self._drop = weakref.finalize(self, call, "chicle_drop_store", store=self.number)
         self._drop.atexit = False
 
@@ -36,6 +37,7 @@ class ChunkStore:
             tf.errors.AlreadyExistsError: it has a chunk of that id.
         """
         call("chicle_add", store=self.number, chunk=chunk.number)
+        self._chunks[chunk.id] = chunk
 
     def take(self, chunk_id: int) -> Chunk:
         """Takes a chunk away, between iterations.
@@ -44,7 +46,8 @@ class ChunkStore:
             tf.errors.FailedPreconditionError: in an iteration, or the chunk was written to since.
             tf.errors.NotFoundError: the task does not have it.
         """
-        return Chunk(call("chicle_take", store=self.number, id=chunk_id))
+        call("chicle_take", store=self.number, id=chunk_id)
+        return self._chunks.pop(chunk_id)
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
@@ -85,18 +88,17 @@ class ChunkStore:
 
     def chunks(self) -> list[Chunk]:
         """Returns its chunks, by their ids."""
-        listed = call("chicle_list", store=self.number)
-        return [Chunk(one["chunk"], one) for one in listed]
+        return [self._chunks[chunk] for chunk in self.ids]
 
     @property
     def ids(self) -> list[int]:
-        """The ids of its chunks."""
-        return [chunk.id for chunk in self.chunks()]
+        """The ids of its chunks, in order."""
+        return sorted(self._chunks)
 
     @property
     def samples(self) -> int:
         """How many samples its chunks have."""
-        return sum(chunk.samples for chunk in self.chunks())
+        return sum(chunk.samples for chunk in self._chunks.values())
 
     def _act(self, action: str, **options: bool) -> None:
         call("chicle_act", store=self.number, action=action, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,39 +16,52 @@ _COLUMN_BYTES = 4
 _START_BYTES = 8
 
 
-def cut(
-    samples: Mapping[str, Any],
-    state: Sequence[Field] = (),
-    size: int = CHUNK_BYTES,
-    first_id: int = 0,
-) -> Iterator[Chunk]:
-    """Yields chunks of consecutive samples, each as full as they let it be.
+class Cutting:
+    """How samples are cut into chunks, each as full as consecutive samples let it be.
 
-    Args:
-        samples: by name, an array with one entry per sample, or a SciPy sparse matrix with one row.
-        state: further fields, which begin with zeros.
-        size: bytes of a chunk, at most.
-        first_id: the first chunk's id; the next ones follow.
-
-    Raises:
-        ValueError: they are of different numbers of samples, or one sample does not fit in a chunk.
-        TypeError: chunks can't hold the dtype.
+    Attributes:
+        sizes: by chunk, how many samples it will have.
     """
-    columns = {name: _Column(name, values) for name, values in samples.items()}
-    lengths = {name: column.length for name, column in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(f"the fields of samples differ in how many there are: {lengths}.")
-    length = next(iter(lengths.values()))
-    fields = [*(column.field for column in columns.values()), *state]
-    ends = _ends(columns, state, fields, length, size)
-    begin = 0
-    for number, end in enumerate(ends, first_id):
-        sized = [columns[f.name].sized(begin, end) if f.name in columns else f for f in fields]
-        chunk = Chunk.make(number, end - begin, sized)
-        for column in columns.values():
-            column.fill(chunk, begin, end)
-        yield chunk
-        begin = end
+
+    def __init__(
+        self, samples: Mapping[str, Any], state: Sequence[Field] = (), size: int = CHUNK_BYTES
+    ) -> None:
+        """Finds where to cut.
+
+        Args:
+            samples: by name, an array with one entry per sample, or a SciPy sparse matrix with one
+                row.
+            state: further fields, which begin with zeros.
+            size: bytes of a chunk, at most.
+
+        Raises:
+            ValueError: they are of different numbers of samples, or one sample does not fit in a
+                chunk.
+            TypeError: chunks can't hold the dtype.
+        """
+        self._columns = {name: _Column(name, values) for name, values in samples.items()}
+        lengths = {name: column.length for name, column in self._columns.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"the fields of samples differ in how many there are: {lengths}.")
+        length = next(iter(lengths.values()))
+        self._fields = [*(column.field for column in self._columns.values()), *state]
+        ends = [*_ends(self._columns, state, self._fields, length, size)]
+        self.sizes = [end - begin for begin, end in itertools.pairwise([0, *ends])]
+
+    def chunks(self, first_id: int = 0) -> Iterator[Chunk]:
+        """Yields the chunks, in order, with ids from this one on."""
+        begin = 0
+        for number, count in enumerate(self.sizes, first_id):
+            end = begin + count
+            sized = [
+                self._columns[f.name].sized(begin, end) if f.name in self._columns else f
+                for f in self._fields
+            ]
+            chunk = Chunk.make(number, count, sized)
+            for column in self._columns.values():
+                column.fill(chunk, begin, end)
+            yield chunk
+            begin = end
 
 
 class _Column:
@@ -55,8 +69,8 @@ class _Column:
 
     def __init__(self, name: str, values: Any) -> None:
         self._is_sparse = hasattr(values, "tocsr")
-        self._values = values.tocsr() if self._is_sparse else np.asarray(values)
-        if self._is_sparse:
+        self._values: Any = values.tocsr() if self._is_sparse else np.asarray(values)
+        if hasattr(self._values, "sort_indices"):
             self._values.sort_indices()
         self.length = self._values.shape[0]
         self.field = Field(

@@ -31,7 +31,7 @@ class Ledger:
         self._owners = np.full(chunks, _NOBODY, np.int64)
 
     @classmethod
-    def of(cls, owners: Sequence[int]) -> Ledger:
+    def of(cls, owners: Sequence[int] | np.ndarray) -> Ledger:
         """Returns the one with these owners, by chunk."""
         ledger = cls(len(owners))
         ledger._owners[:] = owners

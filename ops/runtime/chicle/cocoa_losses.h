@@ -16,7 +16,10 @@ namespace trepak {
 // Each has
 //   Step(y, z, q, c, β): the β that maximizes the dual along sample i alone, where z = x_i·v is
 //     what the model says now, and q = σ′‖x_i‖² by how much z grows with β;
-//   Loss(y, z, c), and Conjugate(y, c, β) = l*_i(−β).
+//   Loss(y, z, c), and
+//   Gap(y, z, c, β) = l_i(z) + l*_i(−β) + βz, which is never negative: their sum over all samples
+//   is
+//     P(w) − D(β), without the rounding errors of that difference.
 
 // max(0, 1 − yz): of the linear support vector machine.
 struct HingeLoss {
@@ -28,7 +31,11 @@ struct HingeLoss {
     return y * std::clamp(y * beta - slope / q, 0.0, c);
   }
   static double Loss(double y, double z, double c) { return c * std::max(0.0, 1 - y * z); }
-  static double Conjugate(double y, double /*c*/, double beta) { return -y * beta; }
+  static double Gap(double y, double z, double c, double beta) {
+    const double under = 1 - y * z;
+    const double alpha = y * beta;
+    return under > 0 ? (c - alpha) * under : -alpha * under;
+  }
 };
 
 // max(0, 1 − yz)².
@@ -43,9 +50,11 @@ struct SquaredHingeLoss {
     const double under = std::max(0.0, 1 - y * z);
     return c * under * under;
   }
-  static double Conjugate(double y, double c, double beta) {
+  static double Gap(double y, double z, double c, double beta) {
+    const double under = 1 - y * z;
     const double alpha = y * beta;
-    return alpha * alpha / (4 * c) - alpha;
+    const double off = 0.5 * alpha / c - std::max(0.0, under);
+    return c * off * off + (under < 0 ? -alpha * under : 0);
   }
 };
 
@@ -80,16 +89,20 @@ struct LogisticLoss {
     const double margin = y * z;  // neither way overflows
     return c * (margin > 0 ? std::log1p(std::exp(-margin)) : std::log1p(std::exp(margin)) - margin);
   }
-  static double Conjugate(double y, double c, double beta) {
+  // c times the divergence of two Bernoulli distributions: of the dual, and of the prediction. By
+  // their difference, so that rounding errors vanish with it.
+  static double Gap(double y, double z, double c, double beta) {
     const double share = std::clamp(y * beta / c, 0.0, 1.0);
-    return c * (TimesLog(share) + TimesLog(1 - share));
+    const double off = share - 1 / (1 + std::exp(y * z));
+    return c * std::max(0.0, Part(share, -off) + Part(1 - share, off));
   }
 
  private:
   static constexpr int kMostSteps = 100;  // a bisection's, at worst
   static constexpr double kNear = 1e-15;
 
-  static double TimesLog(double x) { return x > 0 ? x * std::log(x) : 0; }
+  // x·log(x / (x + change)).
+  static double Part(double x, double change) { return x > 0 ? -x * std::log1p(change / x) : 0; }
 };
 
 // ½(y − z)²: of ridge regression.
@@ -98,8 +111,9 @@ struct SquaredLoss {
     return beta + (y - z - beta / c) / (q + 1 / c);
   }
   static double Loss(double y, double z, double c) { return 0.5 * c * (y - z) * (y - z); }
-  static double Conjugate(double y, double c, double beta) {
-    return 0.5 * beta * beta / c - beta * y;
+  static double Gap(double y, double z, double c, double beta) {
+    const double off = beta / c - (y - z);
+    return 0.5 * c * off * off;
   }
 };
 

@@ -151,9 +151,8 @@ Status CocoaSolver::AddRows(const Chunk& chunk, const CocoaProblem& problem, siz
 // v is w and σ′ times the task's change. Where samples are centered, v = u − shift·center is kept
 // as u, shift and at_center = center·v, so that a step of a sparse row costs what its row has.
 template <typename Loss, typename Value>
-void CocoaSolver::Pass(const CocoaProblem& problem, uint64_t seed, size_t features,
-                       double* v) const {
-  const std::vector<uint32_t> order = Order(rows_.size(), seed);
+void CocoaSolver::Pass(const CocoaProblem& problem, const std::vector<uint32_t>& order,
+                       size_t features, double* v) const {
   const double bias = problem.bias;
   const bool is_centered = !center_.empty();
   double shift = 0;
@@ -200,16 +199,18 @@ void CocoaSolver::Pass(const CocoaProblem& problem, uint64_t seed, size_t featur
   }
 }
 
-Status CocoaSolver::Epoch(const CocoaProblem& problem, uint64_t seed, size_t features,
+Status CocoaSolver::Epoch(const CocoaProblem& problem, uint64_t seed, size_t count, size_t features,
                           const double* weights, double* change) {
   TREPAK_RETURN_IF_ERROR(store_->CheckThatTaskOwns("an epoch can't run"));
   TREPAK_RETURN_IF_ERROR(Prepare(problem, features));
   const size_t size = features + (problem.bias != 0 ? 1 : 0);
   std::copy_n(weights, size, change);
+  std::vector<uint32_t> order = Order(rows_.size(), seed);
+  order.resize(std::min(count, order.size()));
   WithLoss(problem.loss, [&](auto loss) {
     using Loss = decltype(loss);
-    is_double_ ? Pass<Loss, double>(problem, seed, features, change)
-               : Pass<Loss, float>(problem, seed, features, change);
+    is_double_ ? Pass<Loss, double>(problem, order, features, change)
+               : Pass<Loss, float>(problem, order, features, change);
   });
   for (size_t i = 0; i < size; ++i) {
     change[i] = (change[i] - weights[i]) / problem.sigma;
@@ -234,7 +235,7 @@ void CocoaSolver::Add(const CocoaProblem& problem, size_t features, const double
     }
     const double beta = row.duals[problem.column];
     objective->losses += Loss::Loss(target.y, said, target.c);
-    objective->conjugates += Loss::Conjugate(target.y, target.c, beta);
+    objective->gaps += Loss::Gap(target.y, said, target.c, beta);
     if (sum != nullptr && beta != 0) {
       cocoa::AddTimes(beta, values, row.columns, row.count, sum);
       shift += beta;

@@ -33,10 +33,10 @@ struct CocoaProblem {
   double target_center = 0;    // is subtracted from y
 };
 
-// What a task's samples add to the primal and dual objectives, without ½‖w‖².
+// What a task's samples add to the primal objective, without ½‖w‖², and to the duality gap.
 struct CocoaObjective {
   double losses = 0;
-  double conjugates = 0;
+  double gaps = 0;  // P(w) − D(β), of all tasks together, if w = Σ βx
 };
 
 // Reads the fields "x" (dense or sparse rows of float32 or float64), "y", "weight" (both float64)
@@ -48,10 +48,11 @@ class CocoaSolver {
  public:
   explicit CocoaSolver(std::shared_ptr<const ChunkStore> store) : store_(std::move(store)) {}
 
-  // One pass over all samples in an order that `seed` decides. `weights`: w, of all features and
-  // the bias; the task's own change comes into `change`, whose sum over tasks is to be added to w.
-  Status Epoch(const CocoaProblem& problem, uint64_t seed, size_t features, const double* weights,
-               double* change);
+  // One pass over the first `count` samples of an order that `seed` decides. `weights`: w, of all
+  // features and the bias; the task's own change comes into `change`, whose sum over tasks is to be
+  // added to w.
+  Status Epoch(const CocoaProblem& problem, uint64_t seed, size_t count, size_t features,
+               const double* weights, double* change);
 
   // What the samples add to the objectives at w, and, if `sum` is not null, Σ βx to it.
   Status Evaluate(const CocoaProblem& problem, size_t features, const double* weights,
@@ -81,7 +82,8 @@ class CocoaSolver {
   Status Prepare(const CocoaProblem& problem, size_t features);
   Status AddRows(const Chunk& chunk, const CocoaProblem& problem, size_t features);
   template <typename Loss, typename Value>
-  void Pass(const CocoaProblem& problem, uint64_t seed, size_t features, double* v) const;
+  void Pass(const CocoaProblem& problem, const std::vector<uint32_t>& order, size_t features,
+            double* v) const;
   template <typename Loss, typename Value>
   void Add(const CocoaProblem& problem, size_t features, const double* weights,
            CocoaObjective* objective, double* sum) const;

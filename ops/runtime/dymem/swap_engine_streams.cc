@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/runtime/net/checksum.h"
 #include "ops/runtime/dymem/swap_engine.h"
+#include "ops/runtime/net/checksum.h"
 
 namespace trepak {
 namespace {

@@ -1,0 +1,227 @@
+"""Linear classifiers with scikit-learn's interface, which all ranks of a job fit together.
+
+In one process they are plain estimators. Under horovodrun each rank gives `fit` its own part of the
+samples, and all ranks end with the same model. They are trained by CoCoA (`cocoa.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+
+from trepak.tf_plugins.chicle.cluster import Cluster, cluster_of_job
+from trepak.tf_plugins.chicle.cocoa import Problem
+from trepak.tf_plugins.chicle.cutting import CHUNK_BYTES
+from trepak.tf_plugins.chicle.glm_fitting import Samples
+from trepak.tf_plugins.chicle.glm_model import LinearModel, check_parameters
+
+
+class _LinearClassifier(ClassifierMixin, LinearModel):
+    """Binary models, or one for each class against all others."""
+
+    C: float
+    fit_intercept: bool
+    intercept_scaling: float
+    class_weight: Any
+
+    def _loss(self) -> str:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Fits the model to this rank's samples and those of all other ranks.
+
+        Args:
+            X: [samples, features], dense or sparse, of numbers; converted to float64 unless it is
+                of float32.
+            y: their classes.
+            sample_weight: of each sample's loss; 1 by default.
+
+        Returns:
+            This, with the attributes `coef_` [models, features], `intercept_` [models], `classes_`,
+            `n_iter_` and `duality_gap_`.
+
+        Raises:
+            ValueError: an argument or a parameter is wrong.
+            HorovodInternalError: another rank has died or left.
+        """
+        check_parameters(self)
+        x, y, weight = self._read(X, y, sample_weight)
+        check_classification_targets(y)
+        cluster = cluster_of_job()
+        self.classes_ = _all_classes(y, cluster)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least two classes, and the samples of "
+                f"all ranks are of one class: {self.classes_[0]}."
+            )
+        places = np.searchsorted(self.classes_, y).astype(np.float64)
+        by_class = _class_weights(self.class_weight, places, self.classes_, weight, cluster)
+        samples = Samples(x, places, weight * by_class[places.astype(int)])
+        fitted = self._train(samples, self._problems(), None, cluster)
+        biased = np.split(fitted.weights, [x.shape[1]], axis=1)
+        self.coef_ = np.ascontiguousarray(biased[0])
+        self.intercept_ = (
+            self._bias() * biased[1][:, 0] if self.fit_intercept else np.zeros(len(self.coef_))
+        )
+        return self
+
+    def _problems(self) -> list[Problem]:
+        classes = len(self.classes_)
+        positives = [1] if classes == 2 else range(classes)
+        return [
+            Problem(self._loss(), self.C, positive=float(place), bias=self._bias())
+            for place in positives
+        ]
+
+    def _bias(self) -> float:
+        return float(self.intercept_scaling) if self.fit_intercept else 0.0
+
+    def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Returns how far samples are on each class's side: [samples], or [samples, classes]."""
+        scores = self._score(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Returns the classes of samples."""
+        scores = self.decision_function(X)
+        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[places]
+
+
+class LinearSVC(_LinearClassifier):
+    """A linear support vector machine: ½‖w‖² + C Σ loss, the intercept's weight included.
+
+    The objective is that of scikit-learn's LinearSVC, of the penalty "l2" and one model for each
+    class against the others.
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,  # noqa: N803
+        *,
+        loss: str = "squared_hinge",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        class_weight: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        random_state: Any = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        tasks: int = 1,
+        verbose: int = 0,
+    ) -> None:
+        """Makes one to be fitted.
+
+        Args:
+            C: of each sample's loss.
+            loss: "hinge" or "squared_hinge".
+            fit_intercept: whether there is an intercept: the weight of a further feature.
+            intercept_scaling: the value of that feature; a large one lessens its penalty.
+            class_weight: by class, what its samples' losses are multiplied by; "balanced": so that
+                all classes count alike.
+            tol: the relative duality gap at which training ends.
+            max_iter: passes over the samples after which it ends anyway, with a warning.
+            random_state: a seed, or NumPy's RandomState.
+            chunk_bytes: bytes of a chunk, at most.
+            tasks: of a process that is alone: threads, each with its own part of the samples.
+                Several need more passes, each of which is shorter. Under horovodrun each rank is
+                one task.
+            verbose: 1: shows the duality gap as it falls, on rank 0.
+        """
+        self.C = C
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.chunk_bytes = chunk_bytes
+        self.tasks = tasks
+        self.verbose = verbose
+
+    def _loss(self) -> str:
+        if self.loss not in ("hinge", "squared_hinge"):
+            raise ValueError(f"loss must be 'hinge' or 'squared_hinge', got {self.loss!r}.")
+        return self.loss
+
+
+class LogisticRegression(_LinearClassifier):
+    """Logistic regression: ½‖w‖² + C Σ log(1 + exp(−y x·w)), the intercept's weight included.
+
+    The objective is liblinear's. Of several classes there is one model for each against the others,
+    and `predict_proba` scales their probabilities so that they add up to 1.
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,  # noqa: N803
+        *,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        class_weight: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        random_state: Any = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        tasks: int = 1,
+        verbose: int = 0,
+    ) -> None:
+        """Makes one to be fitted; the arguments are those of `LinearSVC`."""
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.chunk_bytes = chunk_bytes
+        self.tasks = tasks
+        self.verbose = verbose
+
+    def _loss(self) -> str:
+        return "logistic"
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Returns the probabilities of all classes: [samples, classes]."""
+        from scipy.special import expit
+
+        scores = self.decision_function(X)
+        shares = expit(scores)
+        if shares.ndim == 1:
+            return np.column_stack([expit(-scores), shares])
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Returns the logarithms of `predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+
+def _all_classes(y: np.ndarray, cluster: Cluster) -> np.ndarray:
+    """Returns the classes that any rank has, in order; a collective call."""
+    mine = unique_labels(y)
+    if cluster.size == 1:
+        return mine
+    everyone = cluster.gather(mine.tolist(), "the classes")
+    return np.asarray(sorted({one for theirs in everyone for one in theirs}), mine.dtype)
+
+
+def _class_weights(
+    given: Any, places: np.ndarray, classes: np.ndarray, weight: np.ndarray, cluster: Cluster
+) -> np.ndarray:
+    """Returns by class what its samples' losses are multiplied by; a collective call."""
+    if given is None:
+        return np.ones(len(classes))
+    if isinstance(given, str):
+        if given != "balanced":
+            raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {given!r}.")
+        mine = np.bincount(places.astype(int), weight, len(classes))
+        (counts,) = cluster.sum([mine])
+        return counts.sum() / (len(classes) * np.maximum(counts, np.finfo(float).tiny))
+    unknown = [one for one in given if one not in classes]
+    if unknown:
+        raise ValueError(f"class_weight has class {unknown[0]!r}, of which there are no samples.")
+    return np.asarray([given.get(one, 1.0) for one in classes.tolist()])

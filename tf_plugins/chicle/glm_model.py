@@ -1,0 +1,79 @@
+"""What the linear models share: scikit-learn's interface, and the training by all ranks."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.tf_plugins.chicle.cocoa import Problem
+from trepak.tf_plugins.chicle.glm_fitting import Fitted, Samples, Way, fit
+from trepak.tf_plugins.chicle.glm_progress import progress
+
+_DTYPES = [np.float64, np.float32]
+
+
+class LinearModel(BaseEstimator):
+    """What the estimators share: checks of what they are given, and the training."""
+
+    tol: float
+    max_iter: int
+    random_state: Any
+    chunk_bytes: int
+    tasks: int
+    verbose: int
+
+    def _read(self, x: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
+        x, y = validate_data(
+            self, x, y, accept_sparse="csr", dtype=_DTYPES, accept_large_sparse=False, **checks
+        )
+        weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        return x, y, weight
+
+    def _train(
+        self, samples: Samples, problems: list[Problem], center: Any, cluster: Cluster
+    ) -> Fitted:
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        if cluster.size > 1:
+            seed = cluster.gather(seed, "the seed")[0]
+        with progress(self, cluster) as show:
+            way = Way(self.tol, self.max_iter, seed, self.chunk_bytes, self.tasks, show)
+            fitted = fit(samples, problems, center, way, cluster)
+        self.n_iter_, self.duality_gap_ = fitted.iterations, fitted.gap
+        if not fitted.has_converged:
+            warnings.warn(
+                f"{type(self).__name__} came to a relative duality gap of {fitted.gap:.2e} in "
+                f"{fitted.iterations} iterations; tol is {self.tol}. Raise max_iter or tol, or "
+                "scale the features.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return fitted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _score(self, x: Any) -> Any:
+        """Returns what the model says of samples: [samples], or [samples, models]."""
+        check_is_fitted(self)
+        x = validate_data(self, x, accept_sparse="csr", dtype=_DTYPES, reset=False)
+        return np.asarray(x @ self.coef_.T) + self.intercept_
+
+
+def check_parameters(model: Any) -> None:
+    """Raises ValueError for parameters that are out of range."""
+    limits = {"C": 0.0, "alpha": 0.0, "tol": 0.0, "max_iter": 0, "tasks": 0, "chunk_bytes": 0}
+    if getattr(model, "fit_intercept", False):
+        limits["intercept_scaling"] = 0.0
+    for name, limit in limits.items():
+        value = getattr(model, name, 1)
+        if not value > limit:
+            raise ValueError(f"{name} must be above {limit}, got {value!r}.")

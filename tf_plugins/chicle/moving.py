@@ -1,0 +1,125 @@
+"""The tasks of a rank, and the moves of chunks between tasks, here and on other ranks."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+
+from trepak.tf_plugins.chicle.chunk import Chunk
+from trepak.tf_plugins.chicle.chunk_store import ChunkStore
+from trepak.tf_plugins.chicle.cluster import Cluster, Outgoing
+from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
+
+
+class Tasks:
+    """What this rank has of all tasks, and who has which chunk.
+
+    Attributes:
+        stores: by task of this rank, its chunks.
+        ledger: of all chunks.
+        ranks: by task, where it is.
+        sizes: by chunk, how many samples it has.
+        leaving: tasks that were given notice.
+    """
+
+    def __init__(
+        self,
+        stores: dict[int, ChunkStore],
+        ledger: Ledger,
+        ranks: dict[int, int],
+        sizes: Sequence[int],
+    ) -> None:
+        """Checks that this rank's tasks have what the ledger says.
+
+        Raises:
+            LedgerError: they don't.
+        """
+        self.stores, self.ledger, self.ranks, self.sizes = stores, ledger, ranks, sizes
+        self.leaving: set[int] = set()
+        self._added: dict[int, list[int]] = collections.defaultdict(list)
+        self._removed: dict[int, list[int]] = collections.defaultdict(list)
+        self.check()
+
+    @property
+    def working(self) -> list[int]:
+        """The tasks that have chunks, on whichever rank: the data parallelism."""
+        return [task for task, chunks in self.ledger.count(self.ranks).items() if chunks]
+
+    def check(self) -> None:
+        """Checks that this rank's tasks have what the ledger says.
+
+        Raises:
+            LedgerError: they don't, or a chunk has no owner.
+        """
+        self.ledger.check({task: store.ids for task, store in self.stores.items()})
+        if self.ledger.unowned():
+            raise LedgerError(f"nobody has chunk {self.ledger.unowned()[0]}.")
+
+    def add(self, task: int, rank: int, store: ChunkStore | None) -> None:
+        """Adds a task without chunks; with a store where it is this rank's."""
+        self.ranks[task] = rank
+        if store is not None:
+            self.stores[task] = store
+
+    def drop(self, task: int) -> None:
+        """Forgets a task that has no chunks any more.
+
+        Raises:
+            LedgerError: it has some.
+        """
+        if chunks := self.ledger.chunks_of(task):
+            raise LedgerError(f"task {task} can't end: it still has chunk {chunks[0]}.")
+        self.leaving.discard(task)
+        self.stores.pop(task, None)
+        del self.ranks[task]
+
+    def move(self, moves: Iterable[Move], cluster: Cluster) -> None:
+        """Has chunks change hands, on all ranks together, between two iterations.
+
+        Raises:
+            LedgerError: a chunk is not its source's.
+            HorovodInternalError: another rank has died or left; chunks that were to leave this one
+                are still here.
+        """
+        moves = _merged(moves)
+        outgoing, incoming = [], []
+        for move in moves:
+            here, there = (self.ranks[task] for task in (move.source, move.target))
+            if here == cluster.rank:
+                chunk = self.stores[move.source].take(move.chunk)
+                self._removed[move.source].append(move.chunk)
+                if there == cluster.rank:
+                    self._give(move.target, chunk)
+                else:
+                    outgoing.append(Outgoing(there, move.target, chunk))
+            elif there == cluster.rank:
+                incoming.append((move.chunk, move.target))
+            self.ledger.move(move)
+        if any(self.ranks[move.source] != self.ranks[move.target] for move in moves):
+            for task, chunk in cluster.move(outgoing, incoming):
+                self._give(task, chunk)
+        self.check()
+
+    def take_changes(self) -> dict[int, tuple[list[int], list[int]]]:
+        """Returns by task which chunks have come and gone since the last call."""
+        tasks = set(self._added) | set(self._removed)
+        changes = {task: (self._added[task], self._removed[task]) for task in tasks}
+        self._added.clear()
+        self._removed.clear()
+        return changes
+
+    def _give(self, task: int, chunk: Chunk) -> None:
+        self.stores[task].add(chunk)
+        self._added[task].append(chunk.id)
+
+
+def _merged(moves: Iterable[Move]) -> list[Move]:
+    """Returns one move for each chunk that several moves take along."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for move in moves:
+        first.setdefault(move.chunk, move.source)
+        last[move.chunk] = move.target
+    return [
+        Move(chunk, source, last[chunk]) for chunk, source in first.items() if source != last[chunk]
+    ]
