@@ -192,7 +192,7 @@ class CocoaTrainer(Trainer):
 
     @property
     def has_converged(self) -> bool:
-        """Whether the gap was small enough, before the last iteration."""
+        """Whether the last gap was small enough."""
         return bool(self.gaps) and self.gaps[-1] <= self._tol
 
     def merge(self, updates: list[np.ndarray], iteration: Iteration) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from trepak.tf_plugins.chicle.cluster import Cluster
-from trepak.tf_plugins.chicle.cocoa import CocoaSolver, CocoaTrainer, Problem, Problems
+from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems
 from trepak.tf_plugins.chicle.cutting import Cutting
+from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.trainer import IterationMetrics
 from trepak.tf_plugins.chicle.training import Training
@@ -125,17 +126,19 @@ def fit(
     count = way.tasks if cluster.size == 1 else cluster.size
     tasks = place(cutting, count, cluster, way.seed)
     with Training(trainer, tasks, cluster) as training:
-        training.run(way.show)
+        while trainer.model() is not None:
+            training.run(way.show)
+            # The iteration that follows a small gap may have made it larger.
+            trainer.gaps[-1] = _evaluated_anew(trainer, tasks, cluster)
+    return Fitted(trainer.weights, trainer.iterations, trainer.gaps[-1], trainer.has_converged)
+
+
+def _evaluated_anew(trainer: CocoaTrainer, tasks: Tasks, cluster: Cluster) -> float:
+    """Computes w from the duals, so that no error of rounding is left in it; returns the gap."""
     solvers = [trainer.solver(task, store) for task, store in tasks.stores.items() if store.ids]
-    return _finished(trainer, solvers, cluster)
-
-
-def _finished(trainer: CocoaTrainer, solvers: Sequence[CocoaSolver], cluster: Cluster) -> Fitted:
-    """Computes w and the gap anew from the duals, which errors of rounding do not reach."""
     zeros = trainer.no_update()
     parts = [solver.evaluate(trainer.weights, anew=True)[1] for solver in solvers]
     (trainer.weights,) = cluster.sum([sum(parts, zeros[0])])
     parts = [solver.evaluate(trainer.weights)[0] for solver in solvers]
     (objectives,) = cluster.sum([sum(parts, zeros[1])])
-    _, gap = trainer.judge(objectives)
-    return Fitted(trainer.weights, trainer.iterations, gap, trainer.has_converged)
+    return trainer.judge(objectives)[1]

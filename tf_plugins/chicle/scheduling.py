@@ -37,11 +37,11 @@ class Scheduler:
         self._told: list[Event] = []  # of the situation that policies decide from
 
     def notify(self, event: Event) -> None:
-        """Tells policies of an event, after the iteration under way; of rank 0, in any thread."""
+        """Tells policies of an event, as the next iteration begins; of rank 0, in any thread."""
         self._events.put(event)
 
-    def tell(self, metrics: IterationMetrics) -> None:
-        """Hands the policies what an iteration has shown; they decide beside the next one."""
+    def tell(self, metrics: IterationMetrics | None) -> None:
+        """Hands the policies what the last iteration has shown; they decide beside the next one."""
         tasks = self._tasks
         self._told = []
         while not self._events.empty():

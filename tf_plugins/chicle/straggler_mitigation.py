@@ -1,7 +1,8 @@
-"""Straggler mitigation: a task that falls behind once takes fewer samples in the next iteration.
+"""Straggler mitigation: a task that falls behind takes fewer of its samples, until it keeps up.
 
-Chicle, section 4.5, names it. Rebalancing moves chunks where a task is slow for long; what slows
-it for a moment is over before chunks have moved.
+Chicle, section 4.5, names it. Rebalancing moves chunks where a task is slow for long; where it is
+slow for some iterations, no chunk has to move. Policies decide beside the next iteration, so that
+the one after it is the first that is shorter.
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ class Training:
             LedgerError: a chunk has no owner, or several.
             HorovodInternalError: another rank has died or left.
         """
+        self._scheduler.tell(self.last)
         working = [task for task, store in self.tasks.stores.items() if store.ids]
         count = len(self.tasks.working)
         solved = list(self._threads.map(lambda task: self._solve(task, model, count), working))
@@ -109,7 +110,6 @@ class Training:
         done = {m["task"]: TaskMetrics(**m) for fact in facts for m in fact["tasks"]}
         self.last = IterationMetrics(self._iteration, done, self.trainer.metrics())
         self._carry_out(facts[0]["plan"])
-        self._scheduler.tell(self.last)
         self._iteration += 1
         return self.last
 
