@@ -7,20 +7,15 @@
 namespace trepak {
 namespace {
 
-constexpr uint64_t kMost = kMostChunkBytes;
-
-// As DLPack has them.
-enum Code : uint8_t { kInt = 0, kUint = 1, kFloat = 2, kBool = 6 };
-
-bool HasType(const ChunkField& field) {
+bool HasChunkType(const ChunkField& field) {
   const bool has_bits = field.bits == 8 || field.bits == 16 || field.bits == 32 || field.bits == 64;
-  switch (field.code) {
-    case kInt:
-    case kUint:
+  switch (field.code) {  // as DLPack has it
+    case 0:
+    case 1:
       return has_bits;
-    case kFloat:
+    case 2:
       return has_bits && field.bits != 8;
-    case kBool:
+    case 6:
       return field.bits == 8;
     default:
       return false;
@@ -31,12 +26,12 @@ bool HasType(const ChunkField& field) {
 bool IsBelowMost(const std::vector<int64_t>& shape, uint64_t samples) {
   uint64_t product = std::max<uint64_t>(samples, 1);
   for (const int64_t dimension : shape) {
-    if (dimension < 0 || (dimension > 0 && product > kMost / dimension)) {
+    if (dimension < 0 || (dimension > 0 && product > kMostChunkBytes / dimension)) {
       return false;
     }
     product *= std::max<int64_t>(dimension, 1);
   }
-  return product <= kMost;
+  return product <= kMostChunkBytes;
 }
 
 Status CheckField(uint64_t id, uint32_t samples, const ChunkField& field) {
@@ -44,7 +39,7 @@ Status CheckField(uint64_t id, uint32_t samples, const ChunkField& field) {
   if (field.name.empty() || field.name.size() > ChunkField::kMostName) {
     return WrongChunk(id, named + "needs a name of 1 to 23 bytes");
   }
-  if (!HasType(field)) {
+  if (!HasChunkType(field)) {
     return WrongChunk(id, named + "has elements of " + std::to_string(field.bits) +
                               " bits of type " + std::to_string(field.code) +
                               ": there can be bools, integers and floats of up to 64 bits");
@@ -56,7 +51,7 @@ Status CheckField(uint64_t id, uint32_t samples, const ChunkField& field) {
   }
   const bool has_columns =
       field.shape.size() == 1 && field.shape[0] <= std::numeric_limits<int32_t>::max();
-  if (field.is_sparse && (!has_columns || field.is_state || field.nonzeros > kMost)) {
+  if (field.is_sparse && (!has_columns || field.is_state || field.nonzeros > kMostChunkBytes)) {
     return WrongChunk(
         id, named + "is sparse: its samples are rows of up to 2^31 columns, and no state");
   }
@@ -71,7 +66,7 @@ uint64_t ChunkField::sample_elements() const {
 }
 
 Status WrongChunk(uint64_t id, const std::string& what) {
-  return InvalidArgumentError("chunk " + std::to_string(id) + ": " + what);
+  return InvalidArgumentError(NameOfChunk(id) + ": " + what);
 }
 
 Status CheckFields(uint64_t id, uint32_t samples, const std::vector<ChunkField>& fields) {

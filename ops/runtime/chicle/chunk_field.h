@@ -32,6 +32,9 @@ struct ChunkField {
 
 constexpr uint64_t kMostChunkBytes = uint64_t{1} << 40;
 
+// As errors name it.
+inline std::string NameOfChunk(uint64_t id) { return "chunk " + std::to_string(id); }
+
 // What is wrong with a chunk.
 Status WrongChunk(uint64_t id, const std::string& what);
 
