@@ -19,6 +19,20 @@ double GoldenSection(const std::function<double(double)>& of, double low, double
   return 0.5 * (low + high);
 }
 
+// l*(−β), by the definition.
+double Conjugate(HingeLoss, double y, double, double beta) { return -y * beta; }
+double Conjugate(SquaredHingeLoss, double y, double c, double beta) {
+  return beta * beta / (4 * c) - y * beta;
+}
+double Conjugate(LogisticLoss, double y, double c, double beta) {
+  const double share = std::clamp(y * beta / c, 0.0, 1.0);
+  const auto times_log = [](double x) { return x > 0 ? x * std::log(x) : 0; };
+  return c * (times_log(share) + times_log(1 - share));
+}
+double Conjugate(SquaredLoss, double y, double c, double beta) {
+  return 0.5 * beta * beta / c - beta * y;
+}
+
 // Where a sample's dual may be.
 struct Bounds {
   double low;
@@ -42,7 +56,7 @@ void CheckSteps(bool has_classes, const std::function<Bounds(double y, double c)
     // The dual along this sample alone, where it changes z by q a unit.
     const auto dual = [&](double next) {
       const double change = next - beta;
-      return -Loss::Conjugate(y, c, next) - z * change - 0.5 * q * change * change;
+      return -Conjugate(Loss(), y, c, next) - z * change - 0.5 * q * change * change;
     };
     const double step = Loss::Step(y, z, q, c, beta);
     ASSERT_GE(step, bounds.low - 1e-12 * c);
@@ -82,29 +96,29 @@ TEST(CocoaLossesTest, SquaredStepsToTheMaximum) {
   });
 }
 
-// l(y, z) + l*(−β) ≥ −βz, and equal at the derivative: that is what a conjugate is.
+// l(y, z) + l*(−β) + βz is the gap: never negative, and zero at the derivative.
 template <typename Loss>
-void CheckConjugate(double y, const std::function<double(double z, double c)>& beta_at) {
+void CheckGap(double y, const std::function<double(double z, double c)>& beta_at) {
   for (const double c : {0.1, 1.0, 7.0}) {
     for (double z = -3.05; z < 3; z += 0.1) {
-      const double touching = beta_at(z, c);  // −l′
       for (double other = -3.05; other < 3; other += 0.1) {
         const double beta = beta_at(other, c);
-        EXPECT_GE(Loss::Loss(y, z, c) + Loss::Conjugate(y, c, beta) + beta * z, -1e-12);
+        const double gap = Loss::Gap(y, z, c, beta);
+        EXPECT_GE(gap, 0);
+        EXPECT_NEAR(gap, Loss::Loss(y, z, c) + Conjugate(Loss(), y, c, beta) + beta * z, 1e-12 * c);
       }
-      EXPECT_NEAR(Loss::Loss(y, z, c) + Loss::Conjugate(y, c, touching), -touching * z, 1e-12 * c);
+      EXPECT_NEAR(Loss::Gap(y, z, c, beta_at(z, c)), 0, 1e-15 * c);  // −l′
     }
   }
 }
 
-TEST(CocoaLossesTest, ConjugatesAreThoseOfTheLosses) {
+TEST(CocoaLossesTest, GapsAreThoseOfLossesAndConjugates) {
   for (const double y : {-1.0, 1.0}) {
-    CheckConjugate<HingeLoss>(y, [y](double z, double c) { return y * z < 1 ? y * c : 0; });
-    CheckConjugate<SquaredHingeLoss>(
+    CheckGap<HingeLoss>(y, [y](double z, double c) { return y * z < 1 ? y * c : 0; });
+    CheckGap<SquaredHingeLoss>(
         y, [y](double z, double c) { return 2 * c * y * std::max(0.0, 1 - y * z); });
-    CheckConjugate<LogisticLoss>(y,
-                                 [y](double z, double c) { return y * c / (1 + std::exp(y * z)); });
-    CheckConjugate<SquaredLoss>(0.7 * y, [y](double z, double c) { return c * (0.7 * y - z); });
+    CheckGap<LogisticLoss>(y, [y](double z, double c) { return y * c / (1 + std::exp(y * z)); });
+    CheckGap<SquaredLoss>(0.7 * y, [y](double z, double c) { return c * (0.7 * y - z); });
   }
 }
 

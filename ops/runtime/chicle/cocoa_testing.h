@@ -19,6 +19,14 @@
 
 namespace trepak {
 
+inline CocoaProblem ProblemOf(CocoaProblem::Loss loss, double c = 1) {
+  CocoaProblem problem;
+  problem.loss = loss;
+  problem.c = c;
+  problem.has_classes = loss != CocoaProblem::Loss::kSquared;
+  return problem;
+}
+
 // Samples whose labels a planted model decides, with some noise.
 struct LinearSamples {
   std::vector<std::vector<double>> x;
@@ -127,11 +135,13 @@ struct CocoaTask {
     }
   }
 
+  // Of the first `count` samples.
   std::vector<double> Epoch(const CocoaProblem& problem, uint64_t seed, size_t features,
-                            const std::vector<double>& weights) {
+                            const std::vector<double>& weights, size_t count = ~size_t{0}) {
     std::vector<double> change(weights.size());
     EXPECT_EQ(store->Begin(false), OkStatus());
-    EXPECT_EQ(solver.Epoch(problem, seed, features, weights.data(), change.data()), OkStatus());
+    EXPECT_EQ(solver.Epoch(problem, seed, count, features, weights.data(), change.data()),
+              OkStatus());
     EXPECT_EQ(store->End(false), OkStatus());
     return change;
   }
@@ -172,9 +182,9 @@ struct CocoaJob {
 
   struct Objectives {
     double primal = 0;
-    double dual = 0;
+    double gap = 0;
     std::vector<double> sum;  // Σ βx
-    double gap() const { return primal - dual; }
+    double dual() const { return primal - gap; }
   };
 
   Objectives Evaluate() {
@@ -188,7 +198,7 @@ struct CocoaJob {
     const double half =
         0.5 * std::inner_product(weights.begin(), weights.end(), weights.begin(), 0.0);
     made.primal = half + all.losses;
-    made.dual = -half - all.conjugates;
+    made.gap = all.gaps;
     return made;
   }
 
