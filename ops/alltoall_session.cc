@@ -1,7 +1,6 @@
 // The alltoall, as a system: a peer on each rank.
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "ops/runtime/sven/alltoall_peer.h"
@@ -9,15 +8,6 @@
 
 namespace trepak {
 namespace {
-
-// By the names that users know.
-Status CarrierFrom(const std::string& name, Carrier* carrier) {
-  if (name != "flows" && name != "auto" && name != "ucx") {
-    return InvalidArgumentError("an alltoall's transport is flows, auto or ucx, not " + name);
-  }
-  *carrier = name == "flows" ? Carrier::kFlows : name == "auto" ? Carrier::kAuto : Carrier::kUcx;
-  return OkStatus();
-}
 
 Status Make(const System::Opening& opening, Session::Parts* parts) {
   const Endpoint::Options about = opening.job.endpoint();
@@ -30,8 +20,7 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
     }
   }
   part.dscp = {opening.job.dscp.front()};
-  TREPAK_RETURN_IF_ERROR(
-      CarrierFrom(opening.options.at("transport").get<std::string>(), &part.carrier));
+  TREPAK_RETURN_IF_ERROR(CarrierFrom(opening.options, "an alltoall", &part.carrier));
   parts->push_back(std::move(part));
   return OkStatus();
 }

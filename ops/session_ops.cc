@@ -222,4 +222,13 @@ Packed PackedFrom(const Json& options) {
   return Packed(wide ? tensorflow::DT_DOUBLE : tensorflow::DT_FLOAT, shapes);
 }
 
+Status CarrierFrom(const Json& options, const std::string& what, Carrier* carrier) {
+  const auto name = options.at("transport").get<std::string>();
+  if (name != "flows" && name != "auto" && name != "ucx") {
+    return InvalidArgumentError(what + "'s transport is flows, auto or ucx, not " + name);
+  }
+  *carrier = name == "flows" ? Carrier::kFlows : name == "auto" ? Carrier::kAuto : Carrier::kUcx;
+  return OkStatus();
+}
+
 }  // namespace trepak

@@ -82,6 +82,9 @@ class Sessions {
 // Where the tensors of which a session's options have the dtype and shapes lie in one buffer.
 Packed PackedFrom(const Json& options);
 
+// Reads what carries messages, of `what`, by the option and the names that users know: transport.
+Status CarrierFrom(const Json& options, const std::string& what, Carrier* carrier);
+
 // An op of the worker that is the first part of a system's session. Worker::kSystem: its name.
 template <typename Worker>
 class SessionOp : public tensorflow::OpKernel {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
-#include <numeric>
 #include <utility>
 
 #include "ops/runtime/net/checksum.h"
@@ -12,7 +10,6 @@ namespace trepak {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 constexpr uint32_t kMagic = 0x4b4e4843;  // "CHNK"
 constexpr uint16_t kVersion = 1;
 
@@ -80,55 +77,6 @@ uint64_t LayOut(uint32_t samples, const std::vector<ChunkField>& fields, const T
   return places.end();
 }
 
-Status Wrong(uint64_t id, const std::string& what) {
-  return InvalidArgumentError("chunk " + std::to_string(id) + ": " + what);
-}
-
-// A number of elements that can't overflow.
-bool IsBelowMost(const std::vector<int64_t>& shape, uint64_t samples) {
-  uint64_t product = std::max<uint64_t>(samples, 1);
-  for (const int64_t dimension : shape) {
-    if (dimension < 0 || (dimension > 0 && product > kMostBytes / dimension)) {
-      return false;
-    }
-    product *= std::max<int64_t>(dimension, 1);
-  }
-  return product <= kMostBytes;
-}
-
-Status CheckField(uint64_t id, uint32_t samples, const ChunkField& field) {
-  const std::string named = "field '" + field.name + "' ";
-  if (field.name.empty() || field.name.size() > ChunkField::kMostName) {
-    return Wrong(id, named + "needs a name of 1 to 23 bytes");
-  }
-  const uint8_t bits = field.bits;
-  if (bits != 8 && bits != 16 && bits != 32 && bits != 64) {
-    return Wrong(id, named + "has elements of " + std::to_string(bits) + " bits");
-  }
-  if (field.shape.size() > ChunkField::kMostDimensions || !IsBelowMost(field.shape, samples)) {
-    return Wrong(id, named + "has a shape that no chunk can hold");
-  }
-  const bool has_columns =
-      field.shape.size() == 1 && field.shape[0] <= std::numeric_limits<int32_t>::max();
-  if (field.is_sparse && (!has_columns || field.is_state || field.nonzeros > kMostBytes)) {
-    return Wrong(id, named + "is sparse: its samples are rows of up to 2^31 columns, and no state");
-  }
-  return OkStatus();
-}
-
-Status CheckFields(uint64_t id, uint32_t samples, const std::vector<ChunkField>& fields) {
-  if (fields.empty() || fields.size() > ChunkField::kMost) {
-    return Wrong(id, "it has " + std::to_string(fields.size()) + " fields; 1 to 16 can be");
-  }
-  for (const ChunkField& field : fields) {
-    TREPAK_RETURN_IF_ERROR(CheckField(id, samples, field));
-  }
-  if (Chunk::BytesOf(samples, fields) > kMostBytes) {
-    return Wrong(id, "it is too large");
-  }
-  return OkStatus();
-}
-
 BlockField EntryOf(const ChunkField& field) {
   BlockField entry;
   field.name.copy(entry.name, ChunkField::kMostName);
@@ -151,6 +99,9 @@ ChunkField FieldOf(const BlockField& entry) {
   field.is_sparse = entry.is_sparse != 0;
   const auto dimensions = std::min<uint64_t>(entry.dimensions, ChunkField::kMostDimensions);
   field.shape.assign(entry.shape, entry.shape + dimensions);
+  if (entry.dimensions > dimensions) {
+    field.shape.resize(ChunkField::kMostDimensions + 1);  // which can't be, as a check will say
+  }
   field.nonzeros = entry.nonzeros;
   return field;
 }
@@ -162,11 +113,6 @@ uint64_t ChecksumOf(const Payload& block) {
 
 }  // namespace
 
-uint64_t ChunkField::sample_elements() const {
-  return std::accumulate(shape.begin(), shape.end(), uint64_t{1},
-                         [](uint64_t product, int64_t next) { return product * next; });
-}
-
 uint64_t Chunk::BytesOf(uint32_t samples, const std::vector<ChunkField>& fields) {
   return LayOut(samples, fields, [](size_t, int, uint64_t) {});
 }
@@ -174,6 +120,9 @@ uint64_t Chunk::BytesOf(uint32_t samples, const std::vector<ChunkField>& fields)
 Status Chunk::Make(uint64_t id, uint32_t samples, std::vector<ChunkField> fields,
                    std::shared_ptr<Chunk>* chunk) {
   TREPAK_RETURN_IF_ERROR(CheckFields(id, samples, fields));
+  if (BytesOf(samples, fields) > kMostChunkBytes) {
+    return WrongChunk(id, "it is too large");
+  }
   Payload memory = Payload::Allocate(BytesOf(samples, fields));
   std::memset(memory.mutable_data(), 0, memory.size());
   BlockHeader header;
@@ -192,6 +141,10 @@ Status Chunk::Make(uint64_t id, uint32_t samples, std::vector<ChunkField> fields
   return OkStatus();
 }
 
+bool Chunk::IsPlaced(const Payload& memory) {
+  return reinterpret_cast<uintptr_t>(memory.data()) % kAlignment == 0;
+}
+
 Status Chunk::Adopt(Payload memory, std::shared_ptr<Chunk>* chunk) {
   BlockHeader header;
   if (memory.size() < sizeof header) {
@@ -202,11 +155,11 @@ Status Chunk::Adopt(Payload memory, std::shared_ptr<Chunk>* chunk) {
     return InvalidArgumentError("what came as a chunk is none, or of another version of trepak");
   }
   if (header.checksum != ChecksumOf(memory)) {
-    return Wrong(header.id, "its checksum is wrong: it was damaged on its way");
+    return WrongChunk(header.id, "its checksum is wrong: it was damaged on its way");
   }
   const size_t table = size_t{header.fields} * sizeof(BlockField);
   if (header.fields > ChunkField::kMost || memory.size() < sizeof header + table) {
-    return Wrong(header.id, "it has no room for its fields");
+    return WrongChunk(header.id, "it has no room for its fields");
   }
   std::vector<ChunkField> fields;
   for (size_t i = 0; i < header.fields; ++i) {
@@ -217,7 +170,10 @@ Status Chunk::Adopt(Payload memory, std::shared_ptr<Chunk>* chunk) {
   }
   TREPAK_RETURN_IF_ERROR(CheckFields(header.id, header.samples, fields));
   if (BytesOf(header.samples, fields) != memory.size()) {
-    return Wrong(header.id, "its fields need another size than it has");
+    return WrongChunk(header.id, "its fields need another size than it has");
+  }
+  if (!IsPlaced(memory)) {
+    memory = Payload::Copy(memory.view());
   }
   std::shared_ptr<Chunk> made(
       new Chunk(std::move(memory), header.id, header.samples, std::move(fields)));
@@ -265,14 +221,14 @@ Status Chunk::CheckRows() const {
     const bool in_order = starts[0] == 0 && std::is_sorted(starts, starts + samples_ + 1) &&
                           starts[samples_] == static_cast<int64_t>(field.nonzeros);
     if (!in_order) {
-      return Wrong(id_, "the rows of field '" + field.name + "' are not in order");
+      return WrongChunk(id_, "the rows of field '" + field.name + "' are not in order");
     }
     const int32_t* const columns = arrays_[i].columns;
     const auto most = static_cast<int32_t>(field.shape[0]);
     if (std::any_of(columns, columns + field.nonzeros,
                     [most](int32_t column) { return column < 0 || column >= most; })) {
-      return Wrong(id_, "field '" + field.name + "' has a column beyond its " +
-                            std::to_string(most) + " columns");
+      return WrongChunk(id_, "field '" + field.name + "' has a column beyond its " +
+                                 std::to_string(most) + " columns");
     }
   }
   return OkStatus();

@@ -11,28 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/runtime/chicle/chunk_field.h"
 #include "ops/runtime/net/payload.h"
 #include "ops/runtime/net/status.h"
 
 namespace trepak {
-
-// What each sample of a chunk has one value, row or array of.
-struct ChunkField {
-  std::string name;            // at most kMostName bytes
-  uint8_t code = 2;            // of an element, as DLPack has it: int 0, uint 1, float 2, bool 6
-  uint8_t bits = 32;           // of an element
-  bool is_state = false;       // may be written to during an iteration; is kept twice, see Commit
-  bool is_sparse = false;      // rows with `shape[0]` columns, in compressed form
-  std::vector<int64_t> shape;  // of a sample; at most kMostDimensions
-  uint64_t nonzeros = 0;       // of all samples, if it is sparse
-
-  static constexpr size_t kMostName = 23;
-  static constexpr size_t kMostDimensions = 6;
-  static constexpr size_t kMost = 16;  // of a chunk
-
-  size_t element_bytes() const { return bits / 8; }
-  uint64_t sample_elements() const;
-};
 
 // Where the elements of a field lie. Of a sparse field, row i has the columns and values from
 // starts[i] to starts[i + 1]; of any other there are but values, one sample behind the other.
@@ -56,8 +39,12 @@ class Chunk {
   static uint64_t BytesOf(uint32_t samples, const std::vector<ChunkField>& fields);
 
   // Takes over what another process has sent, whatever it holds: fails, naming what is wrong,
-  // unless the checksum, all places, and the columns of sparse rows are right.
+  // unless the checksum, all places, and the columns of sparse rows are right. Copies it only if
+  // its arrays would not begin where they should.
   static Status Adopt(Payload memory, std::shared_ptr<Chunk>* chunk);
+
+  // Whether memory begins where a chunk's may.
+  static bool IsPlaced(const Payload& memory);
 
   uint64_t id() const { return id_; }
   uint32_t samples() const { return samples_; }

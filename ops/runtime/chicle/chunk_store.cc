@@ -1,18 +1,12 @@
 #include "ops/runtime/chicle/chunk_store.h"
 
 namespace trepak {
-namespace {
-
-std::string Named(uint64_t id) { return "chunk " + std::to_string(id); }
-
-}  // namespace
-
 Status ChunkStore::Add(std::shared_ptr<Chunk> chunk) {
   std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t id = chunk->id();
-  TREPAK_RETURN_IF_ERROR(CheckThatSchedulerOwnsLocked(Named(id) + " can't come"));
+  TREPAK_RETURN_IF_ERROR(CheckThatSchedulerOwnsLocked(NameOfChunk(id) + " can't come"));
   if (!chunks_.emplace(id, std::move(chunk)).second) {
-    return AlreadyExistsError(Named(id) + " comes to a task that has it");
+    return AlreadyExistsError(NameOfChunk(id) + " comes to a task that has it");
   }
   ++version_;
   return OkStatus();
@@ -20,14 +14,14 @@ Status ChunkStore::Add(std::shared_ptr<Chunk> chunk) {
 
 Status ChunkStore::Take(uint64_t id, std::shared_ptr<Chunk>* chunk) {
   std::lock_guard<std::mutex> lock(mutex_);
-  TREPAK_RETURN_IF_ERROR(CheckThatSchedulerOwnsLocked(Named(id) + " can't leave"));
+  TREPAK_RETURN_IF_ERROR(CheckThatSchedulerOwnsLocked(NameOfChunk(id) + " can't leave"));
   const auto found = chunks_.find(id);
   if (found == chunks_.end()) {
-    return NotFoundError(Named(id) + " can't leave a task that does not have it");
+    return NotFoundError(NameOfChunk(id) + " can't leave a task that does not have it");
   }
   const auto digest = digests_.find(id);
   if (digest != digests_.end() && digest->second != found->second->Digest()) {
-    return FailedPreconditionError(Named(id) + " was written to between iterations");
+    return FailedPreconditionError(NameOfChunk(id) + " was written to between iterations");
   }
   *chunk = std::move(found->second);
   chunks_.erase(found);
@@ -42,7 +36,7 @@ Status ChunkStore::Begin(bool checked) {
   if (checked) {
     for (const auto& [id, digest] : digests_) {
       if (chunks_.at(id)->Digest() != digest) {
-        return FailedPreconditionError(Named(id) +
+        return FailedPreconditionError(NameOfChunk(id) +
                                        " was written to between iterations: only the "
                                        "task may, during one");
       }

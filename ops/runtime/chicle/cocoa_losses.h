@@ -62,24 +62,29 @@ struct SquaredHingeLoss {
 struct LogisticLoss {
   // The step has no closed form. With α = c/(1 + exp(−t)) its condition is
   //   h(t) = q(α(t) − α_now) + yz + t = 0,
-  // in which h grows by at least 1 per t: Newton's method, kept between bounds of the root.
+  // in which h grows by at least 1 per t: Newton's method, kept between bounds of the root. It may
+  // jump to and fro there, so a step that is not half of the one before is a bisection instead.
   static double Step(double y, double z, double q, double c, double beta) {
     const double now = y * beta;
     const double said = y * z;
     double low = -said - q * (c - now);
     double high = -said + q * now;
     double t = std::clamp(now <= 0 || now >= c ? -said : std::log(now / (c - now)), low, high);
+    double before = high - low;
     for (int i = 0; i < kMostSteps; ++i) {
       const double share = 1 / (1 + std::exp(-t));
       const double h = q * (c * share - now) + said + t;
-      (h > 0 ? high : low) = t;
-      double next = t - h / (q * c * share * (1 - share) + 1);
-      if (!(next > low && next < high)) {
-        next = 0.5 * (low + high);
+      if (h == 0) {
+        break;
       }
-      const bool is_near = std::abs(next - t) <= kNear * (1 + std::abs(t));
-      t = next;
-      if (is_near) {
+      (h > 0 ? high : low) = t;
+      const double newton = h / (q * c * share * (1 - share) + 1);
+      const double next = t - newton;
+      const bool is_good = next > low && next < high && 2 * std::abs(newton) <= before;
+      const double to = is_good ? next : 0.5 * (low + high);
+      before = std::abs(to - t);
+      t = to;
+      if (before <= kNear * (1 + std::abs(t))) {
         break;
       }
     }
@@ -98,7 +103,7 @@ struct LogisticLoss {
   }
 
  private:
-  static constexpr int kMostSteps = 100;  // a bisection's, at worst
+  static constexpr int kMostSteps = 100;  // twice a bisection's, at worst
   static constexpr double kNear = 1e-15;
 
   // x·log(x / (x + change)).

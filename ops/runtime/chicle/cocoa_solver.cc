@@ -82,18 +82,25 @@ std::vector<uint32_t> CocoaSolver::Order(size_t samples, uint64_t seed) {
 
 Status CocoaSolver::Prepare(const CocoaProblem& problem, size_t features) {
   const uint64_t version = store_->version();
-  if (version == version_ && center_ == problem.center && bias_ == problem.bias) {
-    return OkStatus();
+  if (version != version_ || features != features_ || center_ != problem.center ||
+      bias_ != problem.bias) {
+    version_ = kNone;  // if it fails midway
+    rows_.clear();
+    columns_ = kNone;
+    features_ = features;
+    center_ = problem.center;
+    center_norm_ = std::inner_product(center_.begin(), center_.end(), center_.begin(), 0.0);
+    bias_ = problem.bias;
+    chunks_ = store_->chunks();
+    for (const auto& chunk : chunks_) {
+      TREPAK_RETURN_IF_ERROR(AddRows(*chunk, problem, features));
+    }
+    version_ = version;
   }
-  rows_.clear();
-  center_ = problem.center;
-  center_norm_ = std::inner_product(center_.begin(), center_.end(), center_.begin(), 0.0);
-  bias_ = problem.bias;
-  chunks_ = store_->chunks();
-  for (const auto& chunk : chunks_) {
-    TREPAK_RETURN_IF_ERROR(AddRows(*chunk, problem, features));
+  if (problem.column >= columns_) {
+    return InvalidArgumentError("a task's chunks have duals of " + std::to_string(columns_) +
+                                " models, so none of number " + std::to_string(problem.column));
   }
-  version_ = version;
   return OkStatus();
 }
 
@@ -113,9 +120,7 @@ Status CocoaSolver::AddRows(const Chunk& chunk, const CocoaProblem& problem, siz
   TREPAK_RETURN_IF_ERROR(FindDoubles(chunk, "y", &y));
   TREPAK_RETURN_IF_ERROR(FindDoubles(chunk, "weight", &weights));
   TREPAK_RETURN_IF_ERROR(FindDoubles(chunk, "alpha", &duals, &columns));
-  if (problem.column >= columns) {
-    return Wrong(chunk, "duals of " + std::to_string(columns) + " models, and no more");
-  }
+  columns_ = std::min(columns_, uint64_t{columns});
   if (!rows_.empty() && is_double_ != (field.bits == 64)) {
     return Wrong(chunk, "features of another type than the chunks before");
   }

@@ -88,14 +88,19 @@ class CocoaSolver {
   void Add(const CocoaProblem& problem, size_t features, const double* weights,
            CocoaObjective* objective, double* sum) const;
 
+  static constexpr uint64_t kNone = ~uint64_t{0};
+
   const std::shared_ptr<const ChunkStore> store_;
   ChunkStore::Chunks chunks_;  // keeps what rows point at
   std::vector<Row> rows_;
-  std::vector<double> center_;  // that the rows were prepared with
+  // What the rows were prepared with.
+  size_t features_ = 0;
+  std::vector<double> center_;
   double center_norm_ = 0;
   double bias_ = 0;
   bool is_double_ = false;
-  uint64_t version_ = ~uint64_t{0};
+  uint64_t version_ = kNone;
+  uint64_t columns_ = kNone;  // of duals, that all chunks have
 };
 
 }  // namespace trepak
