@@ -253,6 +253,8 @@ def tape_over_watched_tensors() -> Any:
 @case
 def ranks_of_a_set_average_among_themselves() -> Any:
     """With local SGD, whose learning rate is scaled by their number."""
+    if hvd.size() == 1:
+        return
     size = len(LOWER.ranks)
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.SGD(1.0), sync=trepak.LocalSGD(H=2), process_set=LOWER

@@ -93,12 +93,6 @@ class LocalSGDStep(Step):
         """
         reducer = self._distribution.reducer
         if reducer.takes_part():
-            reject_xla()
-            self._reject_loss_scale(optimizer)
-            self._reject_local(variables)
-            if optimizer._keras_accumulates():
-                self.reduce(grads, variables)  # says what to do
-            reducer.agree(grads, variables)
             self._start(optimizer, grads, variables)
         # Steps of some ranks alone would look to the others as if nobody had ever waited.
         marked = reducer.options.process_set.process_set_id == 0
@@ -107,20 +101,16 @@ class LocalSGDStep(Step):
             optimizer._apply_plainly(reducer.own(own), list(variables))
         counters = self._made_counters()
         counters.steps.assign_add(1)
-        if not reducer.takes_part():
-            step_probe.mark_done([], ready, at_own_pace=True)
-            return
 
-        def average() -> None:
-            means = self._average()
+        def end(after: Sequence[Any], at_own_pace: bool = False) -> None:
             if marked:
-                step_probe.mark_done(means, ready)
+                step_probe.mark_done(after, ready, at_own_pace)
 
-        def go_on() -> None:
-            if marked:
-                step_probe.mark_done([], ready, at_own_pace=True)
-
-        if_true(counters.steps_since() >= self._options.H, average, go_on)
+        if reducer.takes_part():
+            due = counters.steps_since() >= self._options.H
+            if_true(due, lambda: end(self._average()), lambda: end([], at_own_pace=True))
+        else:
+            end([])
 
     def drain(self, optimizer: Any) -> None:
         """Averages what ranks have made of the model since the last time; see `Step.drain`."""
@@ -151,7 +141,8 @@ class LocalSGDStep(Step):
         sent = sum(_sent_bytes(variable) for variable in self._averaged)
         return {**counted, "bytes": self.averages * sent}
 
-    def _reject_loss_scale(self, optimizer: Any) -> None:
+    def _reject_scales(self, optimizer: Any) -> None:
+        """Raises ValueError for a loss scale, and for rates that can't be scaled."""
         if hasattr(optimizer, "inner_optimizer"):
             raise ValueError(
                 "with LocalSGD each rank would leave out other steps, by a loss scale of its own: "
@@ -170,7 +161,13 @@ class LocalSGDStep(Step):
         return self._counters
 
     def _start(self, optimizer: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Finds out, in the first step, what is averaged."""
+        """Checks that ranks can average; finds out, in the first step, what."""
+        reject_xla()
+        self._reject_scales(optimizer)
+        self._reject_local(variables)
+        if optimizer._keras_accumulates():
+            self.reduce(grads, variables)  # says what to do
+        self._distribution.reducer.agree(grads, variables)
         if self._variables:
             self._check_same(self._variables, variables)
             return
