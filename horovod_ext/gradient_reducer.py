@@ -111,8 +111,19 @@ class GradientReducer:
         if self.takes_part():
             self._reduce_in_place(reduced, variables, site)
         else:
-            reduced = [sparse.merged(grad) for grad in reduced]  # as with others
+            reduced = self.own(reduced)
         return step_probe.mark_done(reduced, ready) if marked else reduced
+
+    def own(self, grads: Sequence[Any]) -> list[Any]:
+        """Returns this rank's gradients in the form in which reduced ones are applied.
+
+        Args:
+            grads: tensors, IndexedSlices or None.
+
+        Returns:
+            The same; IndexedSlices name each row once, or are dense with sparse_as_dense.
+        """
+        return [sparse.merged(self._densified(grad)) for grad in grads]
 
     def _reduce_in_place(self, reduced: list[Any], variables: Sequence[Any], site: int) -> None:
         shared = []

@@ -24,12 +24,14 @@ class StepTimes(NamedTuple):
         begin: the end of the step before; of the first one, when it was ready.
         ready: its gradients were there, and this rank began to wait for others.
         done: its gradients were reduced, or handed over.
+        at_own_pace: ranks did not end it together.
     """
 
     step: int
     begin: float
     ready: float
     done: float
+    at_own_pace: bool = False
 
 
 def enable() -> None:
@@ -90,8 +92,8 @@ def mark_done(grads: Sequence[Any], ready: Any, at_own_pace: bool = False) -> li
 def take_step_times() -> list[StepTimes]:
     """Returns the times of the steps since the last call; at most the latest 65,536."""
     return [
-        StepTimes(step, *(t * 1e-9 for t in nanoseconds))
-        for step, *nanoseconds in call("take_step_records")
+        StepTimes(step, begin * 1e-9, ready * 1e-9, done * 1e-9, at_own_pace)
+        for step, begin, ready, done, at_own_pace in call("take_step_records")
     ]
 
 

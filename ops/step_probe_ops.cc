@@ -60,7 +60,7 @@ class StepDoneOp : public tensorflow::OpKernel {
 };
 
 // Takes the steps since the last call, of each: number, begin, ready and done, in nanoseconds on
-// this machine's steady clock.
+// this machine's steady clock, and whether it was at the rank's own pace.
 absl::Status TakeRecords(const Arguments&, Json* records) {
   const auto nanoseconds = [](StepRecord::Clock::time_point time) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -68,7 +68,7 @@ absl::Status TakeRecords(const Arguments&, Json* records) {
   *records = Json::array();
   for (const StepRecord& record : StepProbe::Global().Drain()) {
     records->push_back({record.step, nanoseconds(record.begin), nanoseconds(record.ready),
-                        nanoseconds(record.done)});
+                        nanoseconds(record.done), record.at_own_pace});
   }
   return absl::OkStatus();
 }

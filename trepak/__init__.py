@@ -47,6 +47,7 @@ _EXPORTS = {
     "tf_plugins.model.pipeline": "pipeline",
     "tf_plugins.memory.dymem": "Dymem",
     "tf_plugins.sync.bsp": "BSP",
+    "tf_plugins.sync.local_sgd": "LocalSGD",
     "tf_plugins.sync.rna": "RNA",
     "tf_plugins.sync.eager_sgd": "EagerSGD",
     "tf_plugins.sync.adpsgd": "ADPSGD",

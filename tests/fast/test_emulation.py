@@ -20,6 +20,7 @@ from trepak.horovod_ext.step_probe import mark_done, mark_ready, take_step_times
 from trepak.ops import emulated_compute
 from trepak.ops.injection import Delay, parse_delay, parse_slow
 from trepak.ops.loader import call, load
+from trepak.tf_plugins.model.tracing import if_true
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +160,28 @@ def test_marks_of_two_optimizers_come_one_after_the_other(
     times = take_step_times()
     assert len(times) == 6
     assert all(one.begin <= one.ready <= one.done for one in times)
+
+
+def test_a_step_tells_only_at_its_end_whether_ranks_end_it_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_probe, "_enabled", True)
+    take_step_times()
+
+    @tf.function
+    def step(value: Any, together: Any) -> None:
+        gradients, mark = mark_ready([value])
+        if_true(
+            together,
+            lambda: mark_done([emulated_compute(gradients[0], 20.0)], mark),
+            lambda: mark_done([], mark, at_own_pace=True),
+        )
+
+    for together in (True, False, True):
+        step(tf.ones([2]), tf.constant(together))
+    times = take_step_times()
+    assert [one.at_own_pace for one in times] == [False, True, False]
+    assert [one.done - one.ready >= 0.015 for one in times] == [True, False, True]
 
 
 def test_step_times() -> None:

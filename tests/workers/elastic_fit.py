@@ -2,7 +2,8 @@
 
 Ranks share the rows of the data. Where `fit` begins it writes to $OUT/begun what was done before,
 and the model writes which rows it trains on to $OUT/trained. With WAY=geryon, where it does not,
-gradients travel on Geryon's flows, and overlap the next step.
+gradients travel on Geryon's flows, and overlap the next step. With WAY=local_sgd ranks apply their
+own, and average every second step.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def main() -> None:
     layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
     transport = trepak.Geryon() if os.environ.get("WAY") == "geryon" else None
     model = Recording(layers) if transport is None else keras.Sequential(layers)
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), transport=transport)
+    sync = trepak.LocalSGD(H=2) if os.environ.get("WAY") == "local_sgd" else None
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.Adam(0.01), transport=transport, sync=sync
+    )
     model.compile(optimizer, loss="mse", jit_compile=False)
     if transport is not None:
         trepak.overlap(model)
@@ -87,7 +91,7 @@ def main() -> None:
             Log(state),
             hvd.elastic.UpdateEpochStateCallback(state),
             hvd.elastic.UpdateBatchStateCallback(state),
-            hvd.elastic.CommitStateCallback(state),
+            hvd.elastic.CommitStateCallback(state, 1 if sync is None else 2),
         ]
         state.fits += 1
         model.fits = state.fits

@@ -248,3 +248,25 @@ def tape_over_watched_tensors() -> Any:
             y = tf.reduce_sum(x * x)
         grad = hvd.DistributedGradientTape(tape).gradient(y, x)
         np.testing.assert_allclose(grad, np.full(3, hvd.size() + 1.0))
+
+
+@case
+def ranks_of_a_set_average_among_themselves() -> Any:
+    """With local SGD, whose learning rate is scaled by their number."""
+    if hvd.size() == 1:
+        return
+    size = len(LOWER.ranks)
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(1.0), sync=trepak.LocalSGD(H=2), process_set=LOWER
+    )
+    v = tf.Variable([0.0])
+    step = tf.function(lambda: optimizer.apply([tf.constant([1.0 + hvd.rank()])], [v]))
+    step()
+    inside = hvd.rank() < size
+    factor = size**0.5 if inside else 1.0
+    np.testing.assert_allclose(v, [-factor * (1 + hvd.rank())], rtol=1e-6)
+    step()
+    step()
+    optimizer.flush()
+    gradient = 1 + (size - 1) / 2 if inside else 1 + hvd.rank()
+    np.testing.assert_allclose(v, [-3 * factor * gradient], rtol=1e-6)

@@ -18,6 +18,7 @@ from trepak.tf_plugins.callbacks.state_average import average_state
 from trepak.tf_plugins.model import keras_hooks
 from trepak.tf_plugins.model.distributed_models import (
     asynchronous_steps,
+    diverging_steps,
     flush,
     is_distributed,
     optimizers_of,
@@ -175,10 +176,11 @@ class BroadcastGlobalVariablesCallback(KeepsAlike):
         layers = self.model._flatten_layers(include_self=False)
         together = [one for one in layers if isinstance(one, SyncBatchNormalization)]
         training = [one.name for one in together if one.trainable]
-        if self._set.size() > 1 and training and self._goes_at_own_pace():
+        if self._set.size() > 1 and training and diverging_steps(self.model):
             raise ValueError(
                 f"layer {training[0]} normalizes the batches of all ranks together, so each step "
-                "waits for all of them, which ranks that go at their own pace don't: use "
+                "waits for all of them, which ranks that go at their own pace, or apply their own "
+                "gradients, don't: use "
                 "keras.layers.BatchNormalization (its statistics are averaged at the ends of "
                 "epochs), or sync=trepak.BSP()."
             )

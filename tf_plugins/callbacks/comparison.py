@@ -15,6 +15,7 @@ from trepak.tf_plugins.callbacks.beginning import begin_together, build_together
 from trepak.tf_plugins.callbacks.compared import Compared
 from trepak.tf_plugins.model.distributed_models import (
     asynchronous_steps,
+    diverging_steps,
     flush,
     is_distributed,
     named_optimizers_of,
@@ -137,7 +138,7 @@ class Comparison(keras.callbacks.Callback):
         self._epochs, self._initial_epoch = epochs, initial_epoch
         self._batches, self._every = 0, every
         self._began = False  # values have been compared since training began
-        self._apart: list[Any] = []  # the optimizers, where ranks go at their own pace
+        self._apart: list[Any] = []  # the optimizers, where ranks are alike at flushes only
         self._rates: set[tuple[float, ...]] = set()  # of the epoch's steps, where they do
         self._moved = False  # some epoch's steps had several
 
@@ -213,9 +214,9 @@ class Comparison(keras.callbacks.Callback):
         first = self._batches == 1
         if first:
             optimizers = optimizers_of(self.model)
-            self._apart = optimizers if asynchronous_steps(self.model) else []
+            self._apart = optimizers if diverging_steps(self.model) else []
             first = not (self._began and any(map(is_distributed, optimizers)))
-        if self._apart:  # ranks are alike at flushes only
+        if self._apart:
             self._rates.add(tuple(float(one.learning_rate) for one in self._apart))
             return
         if first or (self._every > 0 and self._batches % self._every == 0):

@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ class StragglerMonitor(keras.callbacks.Callback):
 
     On all ranks, or on none. Every `every` batches the ranks exchange their steps' times, two
     numbers per step; rank 0 tells of them. Where ranks go at their own pace (`sync=trepak.RNA()`)
-    they do so at the end of each epoch, and what each brought to the rounds is shown.
+    they do so at the end of each epoch, and what each brought to the rounds is shown. With
+    `sync=trepak.LocalSGD(H=…)` what is shown as a step is H of them and the average.
 
     Attributes:
         table: the `StragglerTable` of all steps so far, the same on every rank.
@@ -69,6 +71,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._began = 0.0
         self._sinks: list[straggler_sinks.Sink] = []
         self._at_own_pace = False
+        self._alone = 0.0  # seconds of steps since ranks last ended one together
         self._before: RoundsOfRank | None = None
         self.table = StragglerTable([])
 
@@ -80,7 +83,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         """
         self._close_sinks()  # those of a fit that an exception ended
         step_probe.mark_model(self.model)
-        self._batches = 0
+        self._batches, self._alone = 0, 0.0
         self._at_own_pace = bool(asynchronous_steps(self.model))
         self._before = asynchronous_steps(self.model)[0].rounds() if self._at_own_pace else None
         self.table = StragglerTable(exchange.gather(socket.gethostname(), "hosts"))
@@ -128,15 +131,13 @@ class StragglerMonitor(keras.callbacks.Callback):
 
     def _exchange(self) -> None:
         # What came before the first step was start-up, or another fit: it has no begin here.
-        mine = [
-            _durations(one)
-            for one in take_step_times()
-            if one.begin >= self._began and one.ready > one.begin
+        found = [
+            one for one in take_step_times() if one.begin >= self._began and one.ready > one.begin
         ]
         if self._at_own_pace:
-            self._exchange_rounds(mine)
+            self._exchange_rounds([_durations(one) for one in found])
             return
-        everyone = exchange.gather(mine, "step times")
+        everyone = exchange.gather(self._between_meetings(found), "step times")
         steps = min(len(theirs) for theirs in everyone)
         if steps:
             # The latest of each: a rank may have taken steps that others do not know.
@@ -144,6 +145,21 @@ class StragglerMonitor(keras.callbacks.Callback):
             self.table.add(times[:, :, 0], times[:, :, 1])
         for sink in self._sinks:
             sink.write(self.table)
+
+    def _between_meetings(self, steps: Sequence[StepTimes]) -> list[tuple[float, float]]:
+        """Returns the times of the steps that all ranks end together, where alone they wait.
+
+        Those that a rank ends by itself (`sync=LocalSGD`) are computing of the next such step.
+        """
+        met = []
+        for one in steps:
+            if one.at_own_pace:
+                self._alone += one.done - one.begin
+            else:
+                compute, synchronize = _durations(one)
+                met.append((self._alone + compute, synchronize))
+                self._alone = 0.0
+        return met
 
     def _exchange_rounds(self, mine: list[tuple[float, float]]) -> None:
         assert self._before is not None

@@ -53,6 +53,16 @@ def synchronous_steps(model: Any) -> list[Any]:
     return [step for step in _steps(model) if step.is_synchronous]
 
 
+def diverging_steps(model: Any) -> list[Any]:
+    """Returns the `Step` of each of a model's optimizers that lets ranks' weights differ."""
+    return [step for step in _steps(model) if step.diverges]
+
+
+def counting_steps(model: Any) -> list[Any]:
+    """Returns the `Step` of each of a model's optimizers that wants to be told of samples."""
+    return [step for step in _steps(model) if step.counts_samples]
+
+
 def _steps(model: Any) -> list[Any]:
     return [one._trepak.step for one in optimizers_of(model) if is_distributed(one)]
 
@@ -61,7 +71,7 @@ def check_rows(model: Any) -> None:
     """Checks that a model's optimizers go with the rows of its `DistributedEmbedding` layers.
 
     Raises:
-        ValueError: gradients are scaled, or ranks go at their own pace.
+        ValueError: gradients are scaled, or ranks do not apply the same gradients in each step.
     """
     if not any(getattr(one, "has_rows_on_ranks", False) for one in model._flatten_layers()):
         return
@@ -70,10 +80,11 @@ def check_rows(model: Any) -> None:
             "a LossScaleOptimizer would train the rows of a DistributedEmbedding with scaled "
             "gradients: compile without it, and take mixed_bfloat16 in place of mixed_float16."
         )
-    if asynchronous_steps(model):
+    if diverging_steps(model):
         raise ValueError(
             "with a DistributedEmbedding all ranks look up rows together, but the optimizer's "
-            "sync= lets each go at its own pace: use sync=trepak.BSP()."
+            "sync= lets each go at its own pace, or apply its own gradients: use "
+            "sync=trepak.BSP()."
         )
 
 

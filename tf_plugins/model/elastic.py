@@ -147,7 +147,7 @@ class TensorFlowKerasState(TensorFlowState):
 
     def restore(self) -> None:
         """Goes back to the last commit."""
-        self._forget_passes()
+        self._begin_anew()
         super().restore()
 
     def reset(self) -> None:
@@ -157,7 +157,7 @@ class TensorFlowKerasState(TensorFlowState):
 
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
-        self._forget_passes()
+        self._begin_anew()
         self._start_transport()
         super().sync()
 
@@ -174,10 +174,13 @@ class TensorFlowKerasState(TensorFlowState):
     def _distribution(self) -> Any:
         return getattr(self.optimizer, "_trepak", None)
 
-    def _forget_passes(self) -> None:
-        """Starts summing over backward passes anew, so that all ranks reduce in the same pass."""
-        if self._distribution is not None and self._distribution.accumulator is not None:
+    def _begin_anew(self) -> None:
+        """Starts counting passes and steps anew, so that all ranks exchange in the same one."""
+        if self._distribution is None:
+            return
+        if self._distribution.accumulator is not None:
             self._distribution.accumulator.reset()
+        self._distribution.step.restart()
 
 
 class KerasState(TensorFlowKerasState):

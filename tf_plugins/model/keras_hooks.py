@@ -20,6 +20,7 @@ from keras.src.trainers.trainer import Trainer
 
 from trepak.horovod_ext import basics, config
 from trepak.tf_plugins.callbacks.comparison import Comparison, KeepsAlike
+from trepak.tf_plugins.model.counted_samples import count_samples
 from trepak.tf_plugins.model.distributed_models import (
     check_rows,
     is_distributed,
@@ -77,6 +78,7 @@ def _making(plain: Callable[..., Any]) -> Callable[..., Any]:
     def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
         _leave_xla_out(self)  # optimizers may have come after compile()
         check_rows(self)
+        count_samples(self)
         return plain(self, *args, **kwargs)
 
     return make_train_function

@@ -26,15 +26,15 @@ def overlap(model: Any) -> Any:
         model: a compiled Keras model; it is changed in place and returned.
 
     Raises:
-        ValueError: the model is not compiled with such an optimizer, or its ranks go at their own
-            pace.
+        ValueError: the model is not compiled with such an optimizer, or its ranks do not reduce
+            gradients in each step.
     """
     if not isinstance(getattr(model, "optimizer", None), DistributedMixin):
         raise ValueError(
             "overlap() needs a model that is compiled with trepak's DistributedOptimizer: call "
             "model.compile(optimizer=DistributedOptimizer(...)) first."
         )
-    if not model.optimizer._trepak.step.is_synchronous:
+    if model.optimizer._trepak.step.diverges:
         sync = type(model.optimizer._trepak.sync).__name__
         raise ValueError(
             f"overlap() is for sync=BSP(): with {sync} no gradients wait for the next step. Leave "

@@ -63,18 +63,28 @@ def reject_replicas() -> None:
         )
 
 
-def if_true(condition: Any, then: Callable[[], Any]) -> None:
-    """Runs a block of side effects if a bool scalar is true when it comes to that."""
+def if_true(
+    condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any] = lambda: None
+) -> None:
+    """Runs a block of side effects if a bool scalar is true when it comes to that.
+
+    Args:
+        condition: the scalar.
+        then: the block.
+        otherwise: runs if it is false.
+    """
     if tf.executing_eagerly():
-        if condition:
-            then()
+        (then if condition else otherwise)()
         return
 
-    def branch() -> Any:
-        then()
-        return tf.constant(True)
+    def branch(block: Callable[[], Any]) -> Callable[[], Any]:
+        def run() -> Any:
+            block()
+            return tf.constant(block is then)
 
-    tf.cond(condition, branch, lambda: tf.constant(False))
+        return run
+
+    tf.cond(condition, branch(then), branch(otherwise))
 
 
 def while_true(condition: Callable[[], Any], then: Callable[[], Any]) -> None:

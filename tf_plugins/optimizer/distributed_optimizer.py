@@ -80,8 +80,22 @@ class DistributedMixin(CountedPasses):
         """
         self._trepak.step.begin(self)
 
+    def count_samples(self, samples: Any) -> None:
+        """Says how many samples a batch has, in a custom loop, before its gradients are applied.
+
+        For `sync=LocalSGD(…)`, where ranks weigh as much as their samples; others don't ask. `fit`
+        and `train_on_batch` say it themselves.
+
+        Args:
+            samples: an integer, or a tensor of one.
+        """
+        self._trepak.step.count(samples)
+
     def flush(self) -> None:
-        """Applies gradients that wait for a later step; a collective call."""
+        """Applies gradients that wait for a later step; a collective call.
+
+        Where ranks apply their own gradients, they go on from what they have made together.
+        """
         self._trepak.step.drain(self)
 
     def statistics(self) -> dict[str, Any]:

@@ -6,8 +6,7 @@ its last step. So all ranks that have applied as many rounds have the same weigh
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -180,12 +179,3 @@ class Rounds(AsynchronousStep):
             for grad, variable in zip(means, self._summed, strict=True)
         }
         return [by_variable.get(key(variable)) for variable in self._variables]
-
-    @contextlib.contextmanager
-    def _at_rate(self, rate: Any) -> Iterator[None]:
-        """Has the optimizer see another learning rate."""
-        self._distribution.learning_rate = rate
-        try:
-            yield
-        finally:
-            self._distribution.learning_rate = None

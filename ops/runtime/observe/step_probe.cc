@@ -33,6 +33,7 @@ void StepProbe::Done(bool at_own_pace) {
     std::lock_guard<std::mutex> lock(mutex_);
     current_.step = injection_.step();
     current_.done = Clock::now();
+    current_.at_own_pace = at_own_pace;
     if (records_.size() == kMostRecords) {
       records_.pop_front();
     }

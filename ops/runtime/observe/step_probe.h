@@ -24,9 +24,10 @@ struct StepRecord {
   using Clock = std::chrono::steady_clock;
 
   int64_t step = 0;
-  Clock::time_point begin;  // the end of the step before; of the first step, when it was ready
-  Clock::time_point ready;  // its gradients are there, and this rank waits for others
-  Clock::time_point done;   // its gradients are reduced, or handed over
+  Clock::time_point begin;   // the end of the step before; of the first step, when it was ready
+  Clock::time_point ready;   // its gradients are there, and this rank waits for others
+  Clock::time_point done;    // its gradients are reduced, or handed over
+  bool at_own_pace = false;  // ranks did not end it together
 };
 
 // Thread safety: every method may be called from any thread; steps themselves come one after the

@@ -62,6 +62,10 @@ TEST_F(StepProbeTest, TimelineTellsStepsAtOwnPaceApart) {
   probe_.Done();
   probe_.Ready();
   probe_.Done(true);
+  const auto records = probe_.Drain();
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_FALSE(records[0].at_own_pace);
+  EXPECT_TRUE(records[1].at_own_pace);
   ASSERT_TRUE(timeline_.Close().ok());
   std::ifstream file(path);
   std::vector<std::string> endings;
