@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange
+from trepak.horovod_ext import chunk_mover as chunk_movers
 from trepak.tf_plugins.chicle.chunk import Chunk
 
 
@@ -19,6 +21,14 @@ class Outgoing(NamedTuple):
     rank: int
     task: int
     chunk: Chunk
+
+
+class Expected(NamedTuple):
+    """A chunk that comes from another rank to a task of this one."""
+
+    rank: int
+    task: int
+    chunk: int
 
 
 class Cluster(abc.ABC):
@@ -42,17 +52,24 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def move(
-        self, outgoing: Sequence[Outgoing], incoming: Sequence[tuple[int, int]]
+        self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]
     ) -> list[tuple[int, Chunk]]:
         """Moves chunks between ranks.
 
         Args:
             outgoing: what leaves this rank.
-            incoming: what comes here: a chunk's id, and its task.
+            expected: what comes here.
 
         Returns:
             The chunks that have come, each with its task.
+
+        Raises:
+            HorovodInternalError: another rank has died or left.
         """
+
+    def take_arrived(self) -> list[tuple[int, Chunk]]:
+        """Returns what had come of moves that failed, once; see `move`."""
+        return []
 
 
 class OneProcess(Cluster):
@@ -67,10 +84,10 @@ class OneProcess(Cluster):
         return list(arrays)
 
     def move(
-        self, outgoing: Sequence[Outgoing], incoming: Sequence[tuple[int, int]]
+        self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]
     ) -> list[tuple[int, Chunk]]:
         """See `Cluster`; there is no other rank."""
-        assert not outgoing and not incoming
+        assert not outgoing and not expected
         return []
 
 
@@ -92,10 +109,23 @@ class HorovodRanks(Cluster):
         return [one.numpy() for one in sums]
 
     def move(
-        self, outgoing: Sequence[Outgoing], incoming: Sequence[tuple[int, int]]
+        self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]
     ) -> list[tuple[int, Chunk]]:
         """See `Cluster`."""
-        raise NotImplementedError
+        mover = chunk_mover()
+        numbers = [chunk_movers.Outgoing(one.chunk.number, one.rank, one.task) for one in outgoing]
+        wanted = [chunk_movers.Expected(one.chunk, one.rank, one.task) for one in expected]
+        return [(one.task, Chunk(one.chunk)) for one in mover.move(numbers, wanted)]
+
+    def take_arrived(self) -> list[tuple[int, Chunk]]:
+        """See `Cluster`."""
+        return [(one.task, Chunk(one.chunk)) for one in chunk_mover().take_arrived()]
+
+
+@functools.cache
+def chunk_mover() -> chunk_movers.ChunkMover:
+    """Returns what moves chunks for all trainings of this process."""
+    return chunk_movers.ChunkMover()
 
 
 def cluster_of_job() -> Cluster:

@@ -206,7 +206,9 @@ def _all_classes(y: np.ndarray, cluster: Cluster) -> np.ndarray:
     if cluster.size == 1:
         return mine
     everyone = cluster.gather(mine.tolist(), "the classes")
-    return np.asarray(sorted({one for theirs in everyone for one in theirs}), mine.dtype)
+    classes = np.asarray(sorted({one for theirs in everyone for one in theirs}))
+    # Another rank's text may be longer than any of this one's.
+    return classes if mine.dtype.kind in "SU" else classes.astype(mine.dtype)
 
 
 def _class_weights(

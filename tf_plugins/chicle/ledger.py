@@ -54,7 +54,7 @@ class Ledger:
         Raises:
             LedgerError: somebody has it, or there is none.
         """
-        self._check_owner(chunk, _NOBODY)
+        self.check_owner(chunk, _NOBODY)
         self._owners[chunk] = task
 
     def release(self, chunk: int) -> None:
@@ -72,7 +72,7 @@ class Ledger:
         Raises:
             LedgerError: it is not the source's.
         """
-        self._check_owner(move.chunk, move.source)
+        self.check_owner(move.chunk, move.source)
         self._owners[move.chunk] = move.target
 
     def chunks_of(self, task: int) -> list[int]:
@@ -102,7 +102,7 @@ class Ledger:
                 if chunk in seen:
                     raise LedgerError(f"tasks {seen[chunk]} and {task} both have chunk {chunk}.")
                 seen[chunk] = task
-                self._check_owner(chunk, task)
+                self.check_owner(chunk, task)
         for task in held:
             missing = [chunk for chunk in self.chunks_of(task) if chunk not in seen]
             if missing:
@@ -112,7 +112,12 @@ class Ledger:
         """Returns what is equal on all ranks where their ledgers are."""
         return hashlib.blake2s(self._owners.tobytes()).hexdigest()
 
-    def _check_owner(self, chunk: int, owner: int) -> None:
+    def check_owner(self, chunk: int, owner: int) -> None:
+        """Checks who has a chunk.
+
+        Raises:
+            LedgerError: somebody else, or there is no such chunk.
+        """
         self._check_id(chunk)
         if self._owners[chunk] != owner:
             has, wanted = (_named(int(task)) for task in (self._owners[chunk], owner))

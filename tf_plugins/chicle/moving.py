@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from trepak.tf_plugins.chicle.chunk import Chunk
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
-from trepak.tf_plugins.chicle.cluster import Cluster, Outgoing
+from trepak.tf_plugins.chicle.cluster import Cluster, Expected, Outgoing
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
 
 
@@ -77,28 +77,45 @@ class Tasks:
         """Has chunks change hands, on all ranks together, between two iterations.
 
         Raises:
-            LedgerError: a chunk is not its source's.
-            HorovodInternalError: another rank has died or left; chunks that were to leave this one
-                are still here.
+            LedgerError: a chunk is not its source's, or not where the ledger says.
+            HorovodInternalError: another rank has died or left; nothing has changed hands on this
+                rank, and what had arrived is in `cluster.take_arrived`.
         """
         moves = _merged(moves)
-        outgoing, incoming = [], []
         for move in moves:
-            here, there = (self.ranks[task] for task in (move.source, move.target))
-            if here == cluster.rank:
-                chunk = self.stores[move.source].take(move.chunk)
-                self._removed[move.source].append(move.chunk)
-                if there == cluster.rank:
-                    self._give(move.target, chunk)
-                else:
-                    outgoing.append(Outgoing(there, move.target, chunk))
-            elif there == cluster.rank:
-                incoming.append((move.chunk, move.target))
+            self.ledger.check_owner(move.chunk, move.source)
+        self._move_between_ranks(moves, cluster)
+        for move in moves:
+            if self.ranks[move.source] == self.ranks[move.target] == cluster.rank:
+                self._give(move.target, self._taken(move))
             self.ledger.move(move)
-        if any(self.ranks[move.source] != self.ranks[move.target] for move in moves):
-            for task, chunk in cluster.move(outgoing, incoming):
-                self._give(task, chunk)
         self.check()
+
+    def _move_between_ranks(self, moves: Sequence[Move], cluster: Cluster) -> None:
+        here, there = self.ranks, cluster.rank
+        between = [move for move in moves if here[move.source] != here[move.target]]
+        if not between:
+            return
+        leaving = [move for move in between if here[move.source] == there]
+        outgoing = [Outgoing(here[m.target], m.target, self._taken(m)) for m in leaving]
+        expected = [
+            Expected(here[move.source], move.target, move.chunk)
+            for move in between
+            if here[move.target] == there
+        ]
+        try:
+            arrived = cluster.move(outgoing, expected)
+        except BaseException:
+            for move, one in zip(leaving, outgoing, strict=True):
+                self.stores[move.source].add(one.chunk)
+                self._removed[move.source].remove(move.chunk)
+            raise
+        for task, chunk in arrived:
+            self._give(task, chunk)
+
+    def _taken(self, move: Move) -> Chunk:
+        self._removed[move.source].append(move.chunk)
+        return self.stores[move.source].take(move.chunk)
 
     def take_changes(self) -> dict[int, tuple[list[int], list[int]]]:
         """Returns by task which chunks have come and gone since the last call."""

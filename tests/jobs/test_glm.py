@@ -1,0 +1,8 @@
+"""Linear models over real ranks."""
+
+from conftest import Shown, shows
+
+
+@shows({"pace-mpi-2": ["glm"], "pace-gloo-3": ["glm"]})
+def test_linear_models_of_all_ranks(shown: Shown) -> None:
+    shown.check()

@@ -1,0 +1,119 @@
+"""Linear models that all ranks fit together, each with its own part of the samples.
+
+scikit-learn is imported in the cases: a job's start holds it back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from harness import case
+
+import trepak.keras as hvd
+from trepak.horovod_ext import exchange
+from trepak.tf_plugins.chicle.cluster import chunk_mover, cluster_of_job
+from trepak.tf_plugins.chicle.cutting import Cutting
+from trepak.tf_plugins.chicle.glm_fitting import Samples, means
+from trepak.tf_plugins.chicle.placing import place
+
+
+def parts(seed: int = 0) -> tuple[np.ndarray, np.ndarray, slice]:
+    """Returns all samples, and which are this rank's: uneven, and of one class on the last rank."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(900, 8)) * np.linspace(0.3, 1.2, 8)
+    y = (x @ rng.normal(size=8) + rng.normal(size=900) > 0).astype(int)
+    order = np.argsort(y, kind="stable")
+    cuts = [0, *(300 + 100 * rank for rank in range(hvd.size() - 1)), 900]
+    return x[order], y[order], slice(cuts[hvd.rank()], cuts[hvd.rank() + 1])
+
+
+def check_same_on_all_ranks(model: Any) -> None:
+    """All ranks have one model."""
+    told = [model.coef_.tolist(), np.atleast_1d(model.intercept_).tolist(), model.n_iter_]
+    everyone = exchange.gather(told, "the model")
+    assert all(theirs == everyone[0] for theirs in everyone), everyone
+
+
+@case
+def all_ranks_fit_what_one_process_fits_to_all_samples() -> None:
+    import scipy.sparse as sp
+
+    from trepak.glm import LinearSVC, LogisticRegression
+
+    x, y, mine = parts()
+    sparse = sp.csr_array(np.where(np.abs(x) > 0.5, x, 0))
+    options = {"tol": 1e-9, "max_iter": 20_000, "chunk_bytes": 8192, "random_state": 3}
+    for rows in (x, sparse):
+        for model in (LinearSVC(0.1, **options), LogisticRegression(0.1, **options)):
+            model.fit(rows[mine], y[mine])
+            check_same_on_all_ranks(model)
+            scores = rows @ model.coef_[0] + model.intercept_[0]
+            assert 0 <= model.duality_gap_ <= 1e-9
+            assert ((scores > 0) == y).mean() > 0.75
+            check_stationary(model, rows, y, scores)
+
+
+def check_stationary(model: Any, x: Any, y: np.ndarray, scores: np.ndarray) -> None:
+    """The objective's gradient over all samples is zero at what was fitted."""
+    sign = np.where(y == 1, 1.0, -1.0)
+    margins = sign * scores
+    slopes = (
+        -1 / (1 + np.exp(margins))
+        if type(model).__name__ == "LogisticRegression"
+        else -2 * np.maximum(0, 1 - margins)
+    )
+    weights = np.append(model.coef_[0], model.intercept_)
+    gradient = np.append(x.T @ (sign * slopes), (sign * slopes).sum())
+    np.testing.assert_allclose(weights + model.C * gradient, 0, atol=2e-3 * np.abs(weights).max())
+
+
+@case
+def ridge_is_centered_over_all_ranks() -> None:
+    from trepak.glm import Ridge
+
+    x, y, mine = parts(1)
+    x, target = x + 2, x @ np.arange(8.0) + 3 * y
+    model = Ridge(20.0, tol=1e-14, max_iter=20_000, chunk_bytes=8192)
+    model.fit(x[mine], target[mine])
+    check_same_on_all_ranks(model)
+    middle = means(Samples(x[mine], target[mine], np.ones(len(x[mine]))), cluster_of_job())
+    np.testing.assert_allclose(middle.x, x.mean(axis=0), rtol=1e-12)
+    centered = x - x.mean(axis=0)
+    left = centered.T @ centered + 20.0 * np.eye(8)
+    exact = np.linalg.solve(left, centered.T @ (target - target.mean()))
+    np.testing.assert_allclose(model.coef_, exact, rtol=1e-6, atol=1e-8)
+
+
+@case
+def chunks_are_dealt_over_all_ranks_whoever_read_them() -> None:
+    _, _, mine = parts()
+    before = chunk_mover().statistics()
+    x = np.arange(900.0)[mine]
+    tasks = place(Cutting({"x": x}, size=64 + 2 * 128 + 3 * 64), hvd.size(), cluster_of_job(), 1)
+    stored = [chunk for store in tasks.stores.values() for chunk in store.chunks()]
+    values = sorted(float(v) for chunk in stored for v in chunk.view("x"))
+    everyone = exchange.gather(values, "samples")
+    assert sorted(sum(everyone, [])) == np.arange(900.0).tolist()
+    counts = exchange.gather(len(stored), "chunks")
+    assert max(counts) - min(counts) <= 1, counts
+    sent = chunk_mover().statistics()["chunks_sent"] - before.get("chunks_sent", 0)
+    assert sent > 0
+
+
+@case
+def micro_tasks_are_several_on_each_rank() -> None:
+    cutting = Cutting({"x": np.arange(300.0)}, size=64 + 2 * 128 + 3 * 64)
+    tasks = place(cutting, 3 * hvd.size(), cluster_of_job(), 2)
+    assert len(tasks.stores) == 3 and len(tasks.working) == 3 * hvd.size()
+
+
+@case
+def classes_that_one_rank_lacks_are_classes_of_the_model() -> None:
+    from trepak.glm import LinearSVC
+
+    x, y, mine = parts()
+    names = np.asarray(["no", "yes"])[y]
+    model = LinearSVC(0.1, chunk_bytes=8192, class_weight="balanced").fit(x[mine], names[mine])
+    assert model.classes_.tolist() == ["no", "yes"]
+    check_same_on_all_ranks(model)
