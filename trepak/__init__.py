@@ -63,7 +63,7 @@ _EXPORTS = {
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 _MODULES = (
-    *("callbacks", "elastic", "keras", "layers", "ops"),
+    *("callbacks", "chicle", "elastic", "glm", "keras", "layers", "ops"),
     # where Horovod scripts look for names that trepak has
     *("compression", "functions", "mpi_ops", "sync_batch_norm", "util"),
 )

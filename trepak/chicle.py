@@ -1,0 +1,52 @@
+"""Chicle: trainings with one task per rank, over chunks of samples that move between tasks.
+
+For an application of one's own: a `Trainer`, a `Solver`, samples that are cut and placed, and
+policies. `trepak.glm` is made of them.
+"""
+
+from trepak.tf_plugins.chicle.chunk import Chunk, Field
+from trepak.tf_plugins.chicle.chunk_store import ChunkStore
+from trepak.tf_plugins.chicle.cluster import cluster_of_job
+from trepak.tf_plugins.chicle.cutting import Cutting
+from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
+from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
+from trepak.tf_plugins.chicle.placing import place
+from trepak.tf_plugins.chicle.policy import Policy, Share, Situation, TasksJoined, TasksLeaving
+from trepak.tf_plugins.chicle.rebalancing import Rebalancing
+from trepak.tf_plugins.chicle.shuffling import Shuffling
+from trepak.tf_plugins.chicle.straggler_mitigation import StragglerMitigation
+from trepak.tf_plugins.chicle.trainer import (
+    Iteration,
+    IterationMetrics,
+    Solver,
+    TaskMetrics,
+    Trainer,
+)
+from trepak.tf_plugins.chicle.training import Training
+
+__all__ = [
+    "Chunk",
+    "ChunkStore",
+    "Cutting",
+    "ElasticScaling",
+    "Field",
+    "Iteration",
+    "IterationMetrics",
+    "Ledger",
+    "LedgerError",
+    "Move",
+    "Policy",
+    "Rebalancing",
+    "Share",
+    "Shuffling",
+    "Situation",
+    "Solver",
+    "StragglerMitigation",
+    "TaskMetrics",
+    "TasksJoined",
+    "TasksLeaving",
+    "Trainer",
+    "Training",
+    "cluster_of_job",
+    "place",
+]
