@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.trainer import IterationMetrics
+
+_SECONDS = 0.5  # between two lines
 
 
 @contextmanager
@@ -17,15 +19,19 @@ def progress(model: Any, cluster: Cluster) -> Iterator[Callable[[IterationMetric
     if not model.verbose or cluster.rank != 0:
         yield None
         return
-    from rich.console import Console
+    name, shown = type(model).__name__, -_SECONDS
+    last: IterationMetrics | None = None
 
-    console = Console(file=sys.stdout)
-    name = type(model).__name__
-    if not console.is_terminal:
-        yield lambda metrics: console.print(_line(name, metrics), soft_wrap=True)
-        return
-    with console.status(name) as status:
-        yield lambda metrics: status.update(_line(name, metrics))
+    def show(metrics: IterationMetrics) -> None:
+        nonlocal shown, last
+        last = metrics
+        if time.monotonic() - shown >= _SECONDS:
+            shown, last = time.monotonic(), None
+            print(_line(name, metrics), flush=True)
+
+    yield show
+    if last is not None:
+        print(_line(name, last), flush=True)
 
 
 def _line(name: str, metrics: IterationMetrics) -> str:
