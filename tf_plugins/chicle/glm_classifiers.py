@@ -22,10 +22,26 @@ from trepak.tf_plugins.chicle.glm_model import LinearModel, check_parameters
 class _LinearClassifier(ClassifierMixin, LinearModel):
     """Binary models, or one for each class against all others."""
 
-    C: float
-    fit_intercept: bool
-    intercept_scaling: float
-    class_weight: Any
+    def __init__(
+        self,
+        C: float = 1.0,  # noqa: N803
+        *,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        class_weight: Any = None,
+        tol: float = 1e-4,
+        max_iter: int = 1000,
+        random_state: Any = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        tasks: int = 1,
+        verbose: int = 0,
+    ) -> None:
+        """Makes one to be fitted; see `LinearSVC`."""
+        super().__init__(tol, max_iter, random_state, chunk_bytes, tasks, verbose)
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
 
     def _loss(self) -> str:
         raise NotImplementedError
@@ -131,17 +147,19 @@ class LinearSVC(_LinearClassifier):
                 one task.
             verbose: 1: shows the duality gap as it falls, on rank 0.
         """
-        self.C = C
+        super().__init__(
+            C,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            class_weight=class_weight,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            chunk_bytes=chunk_bytes,
+            tasks=tasks,
+            verbose=verbose,
+        )
         self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.chunk_bytes = chunk_bytes
-        self.tasks = tasks
-        self.verbose = verbose
 
     def _loss(self) -> str:
         if self.loss not in ("hinge", "squared_hinge"):
@@ -153,34 +171,9 @@ class LogisticRegression(_LinearClassifier):
     """Logistic regression: ½‖w‖² + C Σ log(1 + exp(−y x·w)), the intercept's weight included.
 
     The objective is liblinear's. Of several classes there is one model for each against the others,
-    and `predict_proba` scales their probabilities so that they add up to 1.
+    and `predict_proba` scales their probabilities so that they add up to 1. The arguments are those
+    of `LinearSVC`.
     """
-
-    def __init__(
-        self,
-        C: float = 1.0,  # noqa: N803
-        *,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: Any = None,
-        tol: float = 1e-4,
-        max_iter: int = 1000,
-        random_state: Any = None,
-        chunk_bytes: int = CHUNK_BYTES,
-        tasks: int = 1,
-        verbose: int = 0,
-    ) -> None:
-        """Makes one to be fitted; the arguments are those of `LinearSVC`."""
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.chunk_bytes = chunk_bytes
-        self.tasks = tasks
-        self.verbose = verbose
 
     def _loss(self) -> str:
         return "logistic"

@@ -22,12 +22,22 @@ _DTYPES = [np.float64, np.float32]
 class LinearModel(BaseEstimator):
     """What the estimators share: checks of what they are given, and the training."""
 
-    tol: float
-    max_iter: int
-    random_state: Any
-    chunk_bytes: int
-    tasks: int
-    verbose: int
+    def __init__(
+        self,
+        tol: float,
+        max_iter: int,
+        random_state: Any,
+        chunk_bytes: int,
+        tasks: int,
+        verbose: int,
+    ) -> None:
+        """Keeps what all estimators are given; see `LinearSVC`."""
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.chunk_bytes = chunk_bytes
+        self.tasks = tasks
+        self.verbose = verbose
 
     def _read(self, x: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
         x, y = validate_data(

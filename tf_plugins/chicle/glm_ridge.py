@@ -44,12 +44,7 @@ class Ridge(RegressorMixin, LinearModel):
         """
         self.alpha = alpha
         self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.chunk_bytes = chunk_bytes
-        self.tasks = tasks
-        self.verbose = verbose
+        super().__init__(tol, max_iter, random_state, chunk_bytes, tasks, verbose)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Fits the model to this rank's samples and those of all other ranks.
