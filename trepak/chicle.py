@@ -10,6 +10,7 @@ from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
+from trepak.tf_plugins.chicle.loading import load_csv, load_dataset, load_libsvm, load_npy
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.policy import Policy, Share, Situation, TasksJoined, TasksLeaving
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
@@ -48,5 +49,9 @@ __all__ = [
     "Trainer",
     "Training",
     "cluster_of_job",
+    "load_csv",
+    "load_dataset",
+    "load_libsvm",
+    "load_npy",
     "place",
 ]
