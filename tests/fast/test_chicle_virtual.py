@@ -1,4 +1,4 @@
-"""Virtual time is the paper's: task waves, schedules on uneven nodes, and nodes that come and go."""
+"""Virtual time is the paper's: task waves, uneven nodes, and nodes that come and go."""
 
 from __future__ import annotations
 

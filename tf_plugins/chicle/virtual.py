@@ -164,6 +164,7 @@ class VirtualTime:
         now: the virtual second.
         ends: by iteration, when it ended.
         tasks: by iteration, how many worked in it.
+        epochs: by iteration, which part of all samples it has processed.
     """
 
     def __init__(
@@ -181,6 +182,7 @@ class VirtualTime:
         self.now = 0.0
         self.ends: list[float] = []
         self.tasks: list[int] = []
+        self.epochs: list[float] = []
 
     def run(self) -> None:
         """Iterates until the trainer has no model to go on from."""
@@ -192,6 +194,8 @@ class VirtualTime:
         self.now += self._nodes.length(seconds)
         self.ends.append(self.now)
         self.tasks.append(len(metrics.tasks))
+        processed = sum(done.samples for done in metrics.tasks.values())
+        self.epochs.append(processed / sum(self._training.tasks.sizes))
         self._announce()
 
     def _announce(self) -> None:
