@@ -52,11 +52,6 @@ class Found:
         """What all rows of the case begin with."""
         return {"algorithm": self.case.algorithm, "data_set": self.case.name}
 
-    def epochs(self, tasks: int) -> float:
-        """Returns the epochs to the goal with so many tasks; infinity: not all trials got there."""
-        curves = [curves[tasks] for curves in self.fixed]
-        return statistics.mean(one.until(self.case.goal, one.epochs) for one in curves)
-
 
 def summarize(found: Sequence[Found], environment: Mapping[str, Any]) -> Report:
     """Returns the report.
@@ -94,16 +89,23 @@ def _finite(number: float) -> float | None:
 
 
 def _epochs(found: Found) -> dict[str, Any]:
-    by_tasks = {tasks: found.epochs(tasks) for tasks in found.fixed[0]}
-    growth = None
-    if {16, 32} <= by_tasks.keys():
-        growth = _finite(by_tasks[32] / by_tasks[16] - 1)
+    case = found.case
+    trials = [
+        {tasks: one.until(case.goal, one.epochs) for tasks, one in curves.items()}
+        for curves in found.fixed
+    ]
+    means = {tasks: statistics.mean(one[tasks] for one in trials) for tasks in trials[0]}
+    growths: list[float] = []
+    if {16, 32} <= means.keys():
+        growths = [one[32] / one[16] - 1 for one in (means, *trials)]
     return {
         "kind": EPOCHS,
         **found.about,
-        "goal": found.case.goal,
-        **{f"tasks_{tasks}": _finite(epochs) for tasks, epochs in by_tasks.items()},
-        "growth_16_to_32": growth,
+        "goal": case.goal,
+        **{f"tasks_{tasks}": _finite(epochs) for tasks, epochs in means.items()},
+        "growth_16_to_32": _finite(growths[0]) if growths else None,
+        "least_growth": _finite(min(growths)) if growths else None,
+        "most_growth": _finite(max(growths)) if growths else None,
     }
 
 
@@ -118,7 +120,8 @@ def _to_goal(found: Found) -> list[dict[str, Any]]:
                 ways[micro(tasks)] = curves
         for way, curves in ways.items():
             epochs = statistics.mean(one.until(case.goal, one.epochs) for one in curves)
-            seconds = statistics.mean(one.until(case.goal, one.seconds) for one in curves)
+            trials = [one.until(case.goal, one.seconds) for one in curves]
+            seconds = statistics.mean(trials)
             rows.append(
                 {
                     "kind": TO_GOAL,
@@ -127,6 +130,8 @@ def _to_goal(found: Found) -> list[dict[str, Any]]:
                     "way": way,
                     "epochs": _finite(epochs),
                     "seconds": _finite(seconds),
+                    "least": _finite(min(trials)),
+                    "most": _finite(max(trials)),
                     "nodes_then": scenario.nodes_at(seconds),
                 }
             )
