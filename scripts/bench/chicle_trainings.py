@@ -45,13 +45,11 @@ class Curve:
         epochs: passes over the samples until then.
         seconds: of virtual time until then.
         values: what the algorithm tells.
-        tasks: that worked after it.
     """
 
     epochs: tuple[float, ...]
     seconds: tuple[float, ...]
     values: tuple[float, ...]
-    tasks: tuple[int, ...]
 
     def until(self, goal: float, along: Sequence[float]) -> float:
         """Returns the epochs or seconds until values have fallen to a goal; infinity: never.
@@ -154,5 +152,5 @@ def _train(
     epochs = (0.0, *(float(sum) for sum in np.cumsum(passed.epochs)))
     seconds = (0.0, *passed.ends)
     count = len(values)
-    curve = Curve(epochs[:count], seconds[:count], values, tuple(passed.tasks[:count]))
+    curve = Curve(epochs[:count], seconds[:count], values)
     return _Done(curve, passed.ends, len(cutting.sizes))

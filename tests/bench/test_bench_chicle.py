@@ -24,7 +24,7 @@ def curve(iterations: int, goal: float, seconds: float = 1.0) -> Curve:
     """Returns one that comes to the goal after so many iterations, evenly."""
     along = tuple(range(iterations + 1))
     values = tuple(goal ** (number / iterations) for number in along)
-    return Curve(along, tuple(seconds * one for one in along), values, (16,) * len(along))
+    return Curve(along, tuple(seconds * one for one in along), values)
 
 
 def found_of(case: Case, trials: int = 2) -> Found:
@@ -41,7 +41,7 @@ def found_of(case: Case, trials: int = 2) -> Found:
 
 
 def test_the_goal_is_between_two_iterations() -> None:
-    falling = Curve((0, 1, 2), (0, 10, 30), (1.0, 1e-2, 1e-4), (16, 16, 8))
+    falling = Curve((0, 1, 2), (0, 10, 30), (1.0, 1e-2, 1e-4))
     assert falling.until(1e-3, falling.epochs) == pytest.approx(1.5)
     assert falling.until(1e-3, falling.seconds) == pytest.approx(20)
     assert falling.until(1.0, falling.seconds) == 0

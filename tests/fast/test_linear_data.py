@@ -50,7 +50,7 @@ def test_a_linear_model_is_right_about_as_often_as_with_higgs() -> None:
     rows, classes = higgs_shaped(60_000)
     rows = StandardScaler().fit_transform(rows)
     model = LogisticRegression().fit(rows[:40_000], classes[:40_000])
-    assert model.score(rows[40_000:], classes[40_000:]) == pytest.approx(0.64, abs=0.012)
+    assert model.score(rows[40_000:], classes[40_000:]) == pytest.approx(0.64, abs=0.02)
 
 
 def test_clicks_are_rows_of_one_norm() -> None:
