@@ -104,7 +104,7 @@ class Training:
             f"iteration {self._iteration}",
         )
         made = [update for update, _ in solved] or [self.trainer.no_update()]
-        updates = [np.sum(parts, axis=0) for parts in zip(*made, strict=True)]
+        updates = [_summed(parts) for parts in zip(*made, strict=True)]
         iteration = Iteration(self._iteration, count)
         self.trainer.merge(self._cluster.sum(updates), iteration)
         done = {m["task"]: TaskMetrics(**m) for fact in facts for m in fact["tasks"]}
@@ -134,3 +134,11 @@ class Training:
         for task, (added, removed) in self.tasks.take_changes().items():
             if task in self._solvers:
                 self._solvers[task].chunks_changed(added, removed)
+
+
+def _summed(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the sum of the tasks' parts; np.sum would first copy all of them side by side."""
+    total = np.array(parts[0])
+    for part in parts[1:]:
+        total += part
+    return total
