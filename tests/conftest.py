@@ -74,6 +74,8 @@ PLANS = {
     "pace-mpi-2": Plan(2, False),
     "pace-gloo-3": Plan(3, True),
     "still-gloo-3": Plan(3, True),
+    "chicle-mpi-2": Plan(2, False),
+    "chicle-gloo-3": Plan(3, True),
 }
 JOB_SECONDS = 560
 ONE_LAB = {"test_bench", "test_geryon_lab", "test_lab", "test_stragglers"}  # at a time

@@ -5,6 +5,6 @@ from __future__ import annotations
 from conftest import Shown, shows
 
 
-@shows({"pace-mpi-2": ["chunks"], "pace-gloo-3": ["chunks"]})
+@shows({"chicle-mpi-2": ["chunks"], "chicle-gloo-3": ["chunks"]})
 def test_chunks(shown: Shown) -> None:
     shown.check()

@@ -3,6 +3,6 @@
 from conftest import Shown, shows
 
 
-@shows({"pace-mpi-2": ["glm"], "pace-gloo-3": ["glm"]})
+@shows({"chicle-mpi-2": ["glm"], "chicle-gloo-3": ["glm"]})
 def test_linear_models_of_all_ranks(shown: Shown) -> None:
     shown.check()

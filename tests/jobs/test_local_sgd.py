@@ -7,6 +7,6 @@ from conftest import Shown, shows
 WORKERS = ["local_sgd", "local_sgd_rules"]
 
 
-@shows({"pace-mpi-2": WORKERS, "pace-gloo-3": WORKERS})
+@shows({"chicle-mpi-2": WORKERS, "chicle-gloo-3": WORKERS})
 def test_local_sgd(shown: Shown) -> None:
     shown.check()
