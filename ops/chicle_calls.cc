@@ -177,9 +177,7 @@ absl::Status TakeFromStore(const Arguments& given, Json*) {
 absl::Status CheckOwner(const Arguments& given, Json*) {
   std::shared_ptr<ChunkStore> store;
   TF_RETURN_IF_ERROR(Find(given, "store", &store));
-  const auto what = given.Get<std::string>("what");
-  return ToAbslStatus(given.Get<bool>("is_task") ? store->CheckThatTaskOwns(what)
-                                                 : store->CheckThatSchedulerOwns(what));
+  return ToAbslStatus(store->CheckThatTaskOwns(given.Get<std::string>("what")));
 }
 
 absl::Status ActOnStore(const Arguments& given, Json*) {

@@ -25,8 +25,6 @@ void from_json(const Json& given, CocoaProblem& problem) {
   problem.column = given.at("column").get<size_t>();
   problem.has_classes = given.at("has_classes").get<bool>();
   problem.positive = given.at("positive").get<double>();
-  problem.positive_weight = given.at("positive_weight").get<double>();
-  problem.negative_weight = given.at("negative_weight").get<double>();
   problem.bias = given.at("bias").get<double>();
   problem.target_center = given.at("target_center").get<double>();
 }

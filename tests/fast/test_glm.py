@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -250,10 +251,15 @@ def test_what_does_not_converge_says_how_far_it_came() -> None:
         (LinearSVC(class_weight={7: 1.0}), "class 7, of which there are no samples"),
         (LogisticRegression(tasks=0), "tasks must be above 0"),
         (Ridge(alpha=0.0), "alpha must be above 0"),
+        (LinearSVC(C=np.inf), "C must be above 0 and finite"),
+        (LinearSVC(C="1"), "C must be a number, got '1'"),
+        (LinearSVC(max_iter=2.5), "max_iter must be a whole number, got 2.5"),
+        (LinearSVC(class_weight={0: -1.0}), "class_weight must be finite and not negative"),
+        (LinearSVC(chunk_bytes=64), "sample 0 needs [0-9]+ bytes, and a chunk has 64: give larger"),
     ],
 )
 def test_parameters_that_are_wrong_are_named(model: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         model.fit(*classes(50))
 
 
@@ -264,3 +270,41 @@ def test_the_gap_is_shown_as_it_falls(capsys: pytest.CaptureFixture[str]) -> Non
     assert first.startswith("LinearSVC iteration 0: duality gap 1.00e+00")
     assert last.startswith(f"LinearSVC iteration {model.n_iter_ - 1}: duality gap")
     assert "2 tasks, the slowest" in last
+
+
+def test_a_sparse_matrix_may_have_columns_in_any_order_and_twice() -> None:
+    """It is read as SciPy reads it, and stays as it was."""
+    x, y = classes(200)
+    plain = sparse(x)
+    order = np.concatenate([np.arange(a, b)[::-1] for a, b in itertools.pairwise(plain.indptr)])
+    twice = sp.csr_array(
+        (
+            np.repeat(plain.data[order] / 2, 2),
+            np.repeat(plain.indices[order], 2),
+            plain.indptr * 2,
+        ),
+        shape=plain.shape,
+    )
+    before = twice.indices.copy()
+    for part in (twice.indices, twice.data):
+        part.flags.writeable = False
+    models = [LinearSVC(0.1, random_state=1).fit(rows, y) for rows in (plain, twice)]
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-12)
+    np.testing.assert_array_equal(twice.indices, before)
+
+
+@pytest.mark.parametrize("column", [-3, 12, 5_000_000])
+def test_a_sparse_matrix_with_columns_that_are_none_is_refused(column: int) -> None:
+    x, y = classes(100)
+    rows = sparse(x)
+    rows.indices[5] = column
+    with pytest.raises(ValueError, match="indices must be"):
+        LinearSVC().fit(rows, y)
+
+
+def test_large_margins_leave_the_gap_of_logistic_regression_finite() -> None:
+    x, y = classes(200)
+    with pytest.warns(ConvergenceWarning):
+        model = LogisticRegression(max_iter=5).fit(1e8 * x, y)
+    assert np.isfinite(model.duality_gap_)
+    assert np.isfinite(model.predict_log_proba(1e8 * x)).all()

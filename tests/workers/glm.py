@@ -5,9 +5,12 @@ scikit-learn is imported in the cases: a job's start holds it back.
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 import numpy as np
+import pytest
 from harness import case
 
 import trepak.keras as hvd
@@ -43,13 +46,13 @@ def all_ranks_fit_what_one_process_fits_to_all_samples() -> None:
 
     x, y, mine = parts()
     sparse = sp.csr_array(np.where(np.abs(x) > 0.5, x, 0))
-    options = {"tol": 1e-9, "max_iter": 20_000, "chunk_bytes": 8192, "random_state": 3}
+    options = {"tol": 1e-7, "max_iter": 20_000, "chunk_bytes": 8192, "random_state": 3}
     for rows in (x, sparse):
         for model in (LinearSVC(0.1, **options), LogisticRegression(0.1, **options)):
             model.fit(rows[mine], y[mine])
             check_same_on_all_ranks(model)
             scores = rows @ model.coef_[0] + model.intercept_[0]
-            assert 0 <= model.duality_gap_ <= 1e-9
+            assert 0 <= model.duality_gap_ <= 1e-7
             assert ((scores > 0) == y).mean() > 0.75
             check_stationary(model, rows, y, scores)
 
@@ -74,7 +77,7 @@ def ridge_is_centered_over_all_ranks() -> None:
 
     x, y, mine = parts(1)
     x, target = x + 2, x @ np.arange(8.0) + 3 * y
-    model = Ridge(20.0, tol=1e-14, max_iter=20_000, chunk_bytes=8192)
+    model = Ridge(20.0, tol=1e-12, max_iter=20_000, chunk_bytes=8192)
     model.fit(x[mine], target[mine])
     check_same_on_all_ranks(model)
     middle = means(Samples(x[mine], target[mine], np.ones(len(x[mine]))), cluster_of_job())
@@ -82,7 +85,7 @@ def ridge_is_centered_over_all_ranks() -> None:
     centered = x - x.mean(axis=0)
     left = centered.T @ centered + 20.0 * np.eye(8)
     exact = np.linalg.solve(left, centered.T @ (target - target.mean()))
-    np.testing.assert_allclose(model.coef_, exact, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.coef_, exact, rtol=1e-5, atol=1e-6)
 
 
 @case
@@ -117,3 +120,58 @@ def classes_that_one_rank_lacks_are_classes_of_the_model() -> None:
     model = LinearSVC(0.1, chunk_bytes=8192, class_weight="balanced").fit(x[mine], names[mine])
     assert model.classes_.tolist() == ["no", "yes"]
     check_same_on_all_ranks(model)
+
+
+@case
+def a_rank_without_samples_takes_part() -> None:
+    from trepak.glm import LogisticRegression, Ridge
+
+    x, y, _ = parts()
+    mine = slice(0) if hvd.rank() == 0 else slice(hvd.rank() - 1, None, hvd.size() - 1)
+    for model, wanted in ((LogisticRegression(0.1), y), (Ridge(20.0), x[:, 0] + 1)):
+        check_same_on_all_ranks(model.fit(x[mine], wanted[mine]))
+        assert model.score(x, wanted) > 0.7
+    # Fewer chunks than ranks: some ranks have no task.
+    few = slice(0) if hvd.rank() == 0 else slice(hvd.rank() - 1, 20, hvd.size() - 1)
+    classes = np.arange(900) % 3 // 2
+    check_same_on_all_ranks(LogisticRegression(0.1).fit(x[few], classes[few]))
+
+
+@case
+def what_is_wrong_on_one_rank_is_an_error_of_all_at_once() -> None:
+    from trepak.glm import LinearSVC, Ridge
+
+    x, y, _ = parts()
+    x, y = x[hvd.rank() :: hvd.size()].copy(), y[hvd.rank() :: hvd.size()]
+    last = hvd.size() - 1
+    wrong = x.copy()
+    wrong[3, 2] = np.nan if hvd.rank() == last else 0
+    narrow = x[:, : 8 - (hvd.rank() == last)]
+    other = 0.1 * (1 + (hvd.rank() == last))
+    for fit, said in (
+        (lambda: LinearSVC().fit(wrong, y), "Input X contains NaN"),
+        (lambda: LinearSVC().fit(narrow, y), f"features = 8, rank {last} one with 7"),
+        (lambda: LinearSVC(other).fit(x, y), f"C = 0.1, rank {last} one with 0.2"),
+        (lambda: (Ridge if other > 0.15 else LinearSVC)().fit(x, y), "class = LinearSVC"),
+        (lambda: LinearSVC(chunk_bytes=64 + (hvd.rank() < last) * 9999).fit(x, y), "chunk_bytes ="),
+    ):
+        began = time.monotonic()
+        with pytest.raises(ValueError, match=re.escape(said)) as caught:
+            fit()
+        assert time.monotonic() - began < 10
+        if "NaN" in said and hvd.rank() != last:
+            assert str(caught.value).startswith(f"rank {last} has failed: ValueError")
+
+
+@case
+def classes_of_different_dtypes_are_of_one_on_all_ranks() -> None:
+    from trepak.glm import LinearSVC
+
+    x, y, _ = parts()
+    x, y = x[hvd.rank() :: hvd.size()], y[hvd.rank() :: hvd.size()]
+    large = y.astype("uint8") if hvd.rank() == 0 else y.astype("int64") * 256
+    model = LinearSVC(0.01, tol=1e-2).fit(x, large)
+    assert model.classes_.tolist() == [0, 1, 256] and model.classes_.dtype == np.int64
+    mixed = y.astype(str) if hvd.rank() == 0 else y
+    with pytest.raises(ValueError, match="kinds that can't be mixed: rank 0 <U"):
+        LinearSVC().fit(x, mixed)

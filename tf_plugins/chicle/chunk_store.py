@@ -71,7 +71,7 @@ class ChunkStore:
             ValueError: the field is no state.
         """
         what = f"field {field} of chunk {chunk.id} can't be written to"
-        call("chicle_check_owner", store=self.number, is_task=True, what=what)
+        call("chicle_check_owner", store=self.number, what=what)
         if not chunk.fields[field].is_state:
             raise ValueError(
                 f"field {field!r} of chunk {chunk.id} is no state: it can't be changed."

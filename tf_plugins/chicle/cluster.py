@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import abc
 import functools
+import json
+import os
+import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, collectives, exchange
-from trepak.horovod_ext import chunk_mover as chunk_movers
-from trepak.tf_plugins.chicle.chunk import Chunk
+from trepak.horovod_ext.chunk_mover import Arrived, ChunkMover, Expected, Outgoing
 
-
-class Outgoing(NamedTuple):
-    """A chunk that goes to a task of another rank."""
-
-    rank: int
-    task: int
-    chunk: Chunk
-
-
-class Expected(NamedTuple):
-    """A chunk that comes from another rank to a task of this one."""
-
-    rank: int
-    task: int
-    chunk: int
+_SIZES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE")  # of a job, as launchers tell its processes
 
 
 class Cluster(abc.ABC):
@@ -51,25 +39,28 @@ class Cluster(abc.ABC):
         """Returns the sums over ranks of arrays of float64, of the same shapes on all ranks."""
 
     @abc.abstractmethod
-    def move(
-        self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]
-    ) -> list[tuple[int, Chunk]]:
-        """Moves chunks between ranks.
+    def move(self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]) -> list[Arrived]:
+        """Moves chunks between ranks; see `ChunkMover.move`."""
+
+    def take_arrived(self) -> list[Arrived]:
+        """Returns what had come of moves that failed, once; see `ChunkMover`."""
+        return []
+
+    def raise_together(self, failures: Sequence[str | None], own: Exception | None) -> None:
+        """Raises the error of the first rank that has one, on all of them.
 
         Args:
-            outgoing: what leaves this rank.
-            expected: what comes here.
-
-        Returns:
-            The chunks that have come, each with its task.
+            failures: by rank, its error as text, which ranks have told each other; or None.
+            own: this rank's.
 
         Raises:
-            HorovodInternalError: another rank has died or left.
+            ValueError: another rank has failed; the message names it.
         """
-
-    def take_arrived(self) -> list[tuple[int, Chunk]]:
-        """Returns what had come of moves that failed, once; see `move`."""
-        return []
+        if own is not None:
+            raise own
+        for rank, failure in enumerate(failures):
+            if failure is not None:
+                raise ValueError(f"rank {rank} has failed: {failure}")
 
 
 class OneProcess(Cluster):
@@ -77,15 +68,13 @@ class OneProcess(Cluster):
 
     def gather(self, fact: Any, about: str) -> list[Any]:
         """See `Cluster`."""
-        return [fact]
+        return [json.loads(json.dumps(fact))]
 
     def sum(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """See `Cluster`."""
         return list(arrays)
 
-    def move(
-        self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]
-    ) -> list[tuple[int, Chunk]]:
+    def move(self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]) -> list[Arrived]:
         """See `Cluster`; there is no other rank."""
         assert not outgoing and not expected
         return []
@@ -108,27 +97,30 @@ class HorovodRanks(Cluster):
         sums = collectives.grouped_allreduce(tensors, op=collectives.Sum, name="chicle_sums")
         return [one.numpy() for one in sums]
 
-    def move(
-        self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]
-    ) -> list[tuple[int, Chunk]]:
+    def move(self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]) -> list[Arrived]:
         """See `Cluster`."""
-        mover = chunk_mover()
-        numbers = [chunk_movers.Outgoing(one.chunk.number, one.rank, one.task) for one in outgoing]
-        wanted = [chunk_movers.Expected(one.chunk, one.rank, one.task) for one in expected]
-        return [(one.task, Chunk(one.chunk)) for one in mover.move(numbers, wanted)]
+        return chunk_mover().move(outgoing, expected)
 
-    def take_arrived(self) -> list[tuple[int, Chunk]]:
+    def take_arrived(self) -> list[Arrived]:
         """See `Cluster`."""
-        return [(one.task, Chunk(one.chunk)) for one in chunk_mover().take_arrived()]
+        return chunk_mover().take_arrived()
 
 
 @functools.cache
-def chunk_mover() -> chunk_movers.ChunkMover:
+def chunk_mover() -> ChunkMover:
     """Returns what moves chunks for all trainings of this process."""
-    return chunk_movers.ChunkMover()
+    return ChunkMover()
 
 
 def cluster_of_job() -> Cluster:
     """Returns the ranks of the job that runs; this process alone where Horovod was not started."""
-    alone = not basics.is_initialized() or basics.size() == 1
-    return OneProcess() if alone else HorovodRanks()
+    if not basics.is_initialized():
+        started = max(int(os.environ.get(name, 1)) for name in _SIZES)
+        if started > 1:
+            warnings.warn(
+                f"this is one of {started} processes, and trains alone: call trepak.init() first "
+                "to have all of them train together.",
+                stacklevel=3,
+            )
+        return OneProcess()
+    return OneProcess() if basics.size() == 1 else HorovodRanks()

@@ -31,8 +31,6 @@ class Problem:
         loss: "hinge", "squared_hinge", "logistic" or "squared" (½(y − x·w)²).
         c: C, of each sample's loss, times the sample's weight.
         positive: the y that is +1, others being −1; None: y is a number to be predicted.
-        positive_weight: of the losses of samples that are +1.
-        negative_weight: of the others.
         bias: a last feature that all samples have; 0: none.
         target_center: is subtracted from y.
     """
@@ -40,8 +38,6 @@ class Problem:
     loss: str
     c: float
     positive: float | None = None
-    positive_weight: float = 1.0
-    negative_weight: float = 1.0
     bias: float = 0.0
     target_center: float = 0.0
 

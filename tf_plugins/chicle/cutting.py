@@ -35,8 +35,8 @@ class Cutting:
             size: bytes of a chunk, at most.
 
         Raises:
-            ValueError: they are of different numbers of samples, or one sample does not fit in a
-                chunk.
+            ValueError: they are of different numbers of samples, a sparse matrix is wrong, or one
+                sample does not fit in a chunk.
             TypeError: chunks can't hold the dtype.
         """
         self._columns = {name: _Column(name, values) for name, values in samples.items()}
@@ -69,9 +69,7 @@ class _Column:
 
     def __init__(self, name: str, values: Any) -> None:
         self._is_sparse = hasattr(values, "tocsr")
-        self._values: Any = values.tocsr() if self._is_sparse else np.asarray(values)
-        if hasattr(self._values, "sort_indices"):
-            self._values.sort_indices()
+        self._values: Any = _canonical(values) if self._is_sparse else np.asarray(values)
         self.length = self._values.shape[0]
         self.field = Field(
             name, self._values.dtype, self._values.shape[1:], is_sparse=self._is_sparse
@@ -104,6 +102,20 @@ class _Column:
         chunk.view(name, "values", True)[:] = self._values.data[inside]
 
 
+def _canonical(values: Any) -> Any:
+    """Returns a matrix as CSR, its columns in order and each once; the caller's stays as it is.
+
+    Raises:
+        ValueError: it has a column that is none, or rows that are not in order.
+    """
+    rows = values.tocsr()
+    rows.check_format(full_check=True)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
+
+
 def _bytes_of(field: Field) -> int:
     copies = 2 if field.is_state else 1
     return copies * np.dtype(field.dtype).itemsize * int(np.prod(field.shape, dtype=np.int64))
@@ -121,14 +133,15 @@ def _ends(
     each = of_state + sum(column.bytes_of_each() for column in columns.values())
     taken = np.cumsum(np.broadcast_to(each, length), dtype=np.int64)
     # An empty chunk, and what each array may need to end at a multiple of 64 bytes.
-    room = size - chunk_bytes(0, fields) - sum(3 * 64 for _ in fields)
+    room = size - chunk_bytes(0, fields) - 3 * 64 * len(fields)
     begin, before = 0, 0
     while begin < length:
         end = int(np.searchsorted(taken, before + room, side="right"))
         if end <= begin:
             needed = int(taken[begin] - before) + size - room
             raise ValueError(
-                f"sample {begin} needs {needed} bytes, and a chunk has {size}: give chunks of more."
+                f"sample {begin} needs {needed} bytes, and a chunk has {size}: give larger chunks "
+                "(chunk_bytes of a linear model)."
             )
         yield end
         begin, before = end, int(taken[end - 1])

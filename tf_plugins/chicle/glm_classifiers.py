@@ -10,13 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.multiclass import check_classification_targets
 
 from trepak.tf_plugins.chicle.cluster import Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.cocoa import Problem
 from trepak.tf_plugins.chicle.cutting import CHUNK_BYTES
+from trepak.tf_plugins.chicle.glm_agreement import all_classes
 from trepak.tf_plugins.chicle.glm_fitting import Samples
-from trepak.tf_plugins.chicle.glm_model import LinearModel, check_parameters
+from trepak.tf_plugins.chicle.glm_model import LinearModel
 
 
 class _LinearClassifier(ClassifierMixin, LinearModel):
@@ -60,14 +61,13 @@ class _LinearClassifier(ClassifierMixin, LinearModel):
             `n_iter_` and `duality_gap_`.
 
         Raises:
-            ValueError: an argument or a parameter is wrong.
+            ValueError: an argument or a parameter is wrong, on any rank, or not the same on all.
             HorovodInternalError: another rank has died or left.
         """
-        check_parameters(self)
-        x, y, weight = self._read(X, y, sample_weight)
-        check_classification_targets(y)
         cluster = cluster_of_job()
-        self.classes_ = _all_classes(y, cluster)
+        read = self._agreed(X, y, sample_weight, cluster, check_classification_targets)
+        x, y, weight = read.x, read.y, read.weight
+        self.classes_ = all_classes(y, cluster)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least two classes, and the samples of "
@@ -186,22 +186,13 @@ class LogisticRegression(_LinearClassifier):
         shares = expit(scores)
         if shares.ndim == 1:
             return np.column_stack([expit(-scores), shares])
-        return shares / shares.sum(axis=1, keepdims=True)
+        sums = shares.sum(axis=1, keepdims=True)
+        # Where no class seems possible, all are as likely.
+        return np.where(sums > 0, shares / np.where(sums > 0, sums, 1), 1 / shares.shape[1])
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Returns the logarithms of `predict_proba`."""
-        return np.log(self.predict_proba(X))
-
-
-def _all_classes(y: np.ndarray, cluster: Cluster) -> np.ndarray:
-    """Returns the classes that any rank has, in order; a collective call."""
-    mine = unique_labels(y)
-    if cluster.size == 1:
-        return mine
-    everyone = cluster.gather(mine.tolist(), "the classes")
-    classes = np.asarray(sorted({one for theirs in everyone for one in theirs}))
-    # Another rank's text may be longer than any of this one's.
-    return classes if mine.dtype.kind in "SU" else classes.astype(mine.dtype)
+        """Returns the logarithms of `predict_proba`; of a class that can't be, a very small one."""
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
 
 def _class_weights(
@@ -215,8 +206,15 @@ def _class_weights(
             raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {given!r}.")
         mine = np.bincount(places.astype(int), weight, len(classes))
         (counts,) = cluster.sum([mine])
-        return counts.sum() / (len(classes) * np.maximum(counts, np.finfo(float).tiny))
+        if not counts.all():
+            none = classes[counts.argmin()]
+            raise ValueError(f"class_weight='balanced': samples of class {none} have the weight 0.")
+        balanced: np.ndarray = counts.sum() / (len(classes) * counts)
+        return balanced
     unknown = [one for one in given if one not in classes]
     if unknown:
         raise ValueError(f"class_weight has class {unknown[0]!r}, of which there are no samples.")
-    return np.asarray([given.get(one, 1.0) for one in classes.tolist()])
+    weights = np.asarray([given.get(one, 1.0) for one in classes.tolist()], float)
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError(f"class_weight must be finite and not negative, got {given!r}.")
+    return weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.cocoa import Problem
+from trepak.tf_plugins.chicle.glm_agreement import agree
 from trepak.tf_plugins.chicle.glm_fitting import Fitted, Samples, Way, fit
 from trepak.tf_plugins.chicle.glm_progress import progress
 
@@ -39,12 +41,26 @@ class LinearModel(BaseEstimator):
         self.tasks = tasks
         self.verbose = verbose
 
-    def _read(self, x: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Any, ...]:
-        x, y = validate_data(
-            self, x, y, accept_sparse="csr", dtype=_DTYPES, accept_large_sparse=False, **checks
-        )
-        weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
-        return x, y, weight
+    def _agreed(
+        self, x: Any, y: Any, sample_weight: Any, cluster: Cluster, check: Any, **checks: Any
+    ) -> Samples:
+        """Returns this rank's samples, once all ranks have checked theirs."""
+
+        def read() -> Samples:
+            check_parameters(self)
+            options = {"accept_sparse": "csr", "dtype": _DTYPES, "accept_large_sparse": False}
+            if cluster.size > 1:  # some rank may have nothing to read
+                options["ensure_min_samples"] = 0
+            rows, targets = validate_data(self, x, y, **options, **checks)
+            if rows.shape[0] == 0:
+                return Samples(rows, targets, np.zeros(0))
+            check(targets)
+            weight = _check_sample_weight(
+                sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+            )
+            return Samples(rows, targets, weight)
+
+        return agree(self, read, cluster)
 
     def _train(
         self, samples: Samples, problems: list[Problem], center: Any, cluster: Cluster
@@ -79,11 +95,14 @@ class LinearModel(BaseEstimator):
 
 
 def check_parameters(model: Any) -> None:
-    """Raises ValueError for parameters that are out of range."""
-    limits = {"C": 0.0, "alpha": 0.0, "tol": 0.0, "max_iter": 0, "tasks": 0, "chunk_bytes": 0}
-    if getattr(model, "fit_intercept", False):
-        limits["intercept_scaling"] = 0.0
-    for name, limit in limits.items():
-        value = getattr(model, name, 1)
-        if not value > limit:
-            raise ValueError(f"{name} must be above {limit}, got {value!r}.")
+    """Raises ValueError or TypeError for parameters that are out of range, or of another type."""
+    numbers_ = ["C", "alpha", "tol", *["intercept_scaling"] * getattr(model, "fit_intercept", 0)]
+    wanted: dict[str, Any] = dict.fromkeys(numbers_, numbers.Real)
+    wanted |= dict.fromkeys(("max_iter", "tasks", "chunk_bytes"), numbers.Integral)
+    for name, kind in wanted.items():
+        value: Any = getattr(model, name, 1)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            what = "a whole number" if kind is numbers.Integral else "a number"
+            raise TypeError(f"{name} must be {what}, got {value!r}.")
+        if not 0 < value < np.inf:
+            raise ValueError(f"{name} must be above 0 and finite, got {value!r}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Self
 
 import numpy as np
@@ -10,8 +11,8 @@ from sklearn.base import RegressorMixin
 from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.cocoa import Problem
 from trepak.tf_plugins.chicle.cutting import CHUNK_BYTES
-from trepak.tf_plugins.chicle.glm_fitting import Means, Samples, means
-from trepak.tf_plugins.chicle.glm_model import LinearModel, check_parameters
+from trepak.tf_plugins.chicle.glm_fitting import Means, means
+from trepak.tf_plugins.chicle.glm_model import LinearModel
 
 
 class Ridge(RegressorMixin, LinearModel):
@@ -59,13 +60,12 @@ class Ridge(RegressorMixin, LinearModel):
             This, with the attributes `coef_`, `intercept_`, `n_iter_` and `duality_gap_`.
 
         Raises:
-            ValueError: an argument or a parameter is wrong.
+            ValueError: an argument or a parameter is wrong, on any rank, or not the same on all.
             HorovodInternalError: another rank has died or left.
         """
-        check_parameters(self)
-        x, y, weight = self._read(X, y, sample_weight, y_numeric=True)
         cluster = cluster_of_job()
-        samples = Samples(x, y.astype(np.float64), weight)
+        read = self._agreed(X, y, sample_weight, cluster, np.shape, y_numeric=True)
+        samples = dataclasses.replace(read, y=read.y.astype(np.float64))
         middle = means(samples, cluster) if self.fit_intercept else Means(np.zeros(0), 0.0)
         problem = Problem("squared", 1.0 / self.alpha, target_center=middle.y)
         center = middle.x if self.fit_intercept else None

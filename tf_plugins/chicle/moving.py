@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Sequence
 
+from trepak.horovod_ext.chunk_mover import Expected, Outgoing
 from trepak.tf_plugins.chicle.chunk import Chunk
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
-from trepak.tf_plugins.chicle.cluster import Cluster, Expected, Outgoing
+from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
 
 
@@ -55,11 +56,12 @@ class Tasks:
         if self.ledger.unowned():
             raise LedgerError(f"nobody has chunk {self.ledger.unowned()[0]}.")
 
-    def add(self, task: int, rank: int, store: ChunkStore | None) -> None:
-        """Adds a task without chunks; with a store where it is this rank's."""
+    def add(self, task: int, rank: int, is_here: bool) -> None:
+        """Adds a task without chunks, with a store where it is this rank's."""
         self.ranks[task] = rank
-        if store is not None:
-            self.stores[task] = store
+        if is_here:
+            checked = any(store.checked for store in self.stores.values())
+            self.stores[task] = ChunkStore(checked)
 
     def drop(self, task: int) -> None:
         """Forgets a task that has no chunks any more.
@@ -96,26 +98,30 @@ class Tasks:
         between = [move for move in moves if here[move.source] != here[move.target]]
         if not between:
             return
-        leaving = [move for move in between if here[move.source] == there]
-        outgoing = [Outgoing(here[m.target], m.target, self._taken(m)) for m in leaving]
         expected = [
-            Expected(here[move.source], move.target, move.chunk)
+            Expected(move.chunk, here[move.source], move.target)
             for move in between
             if here[move.target] == there
         ]
+        leaving: list[tuple[Move, Chunk]] = []
         try:
+            for move in between:
+                if here[move.source] == there:
+                    leaving.append((move, self._taken(move)))
+            outgoing = [Outgoing(c.number, here[m.target], m.target) for m, c in leaving]
             arrived = cluster.move(outgoing, expected)
         except BaseException:
-            for move, one in zip(leaving, outgoing, strict=True):
-                self.stores[move.source].add(one.chunk)
+            for move, chunk in leaving:
+                self.stores[move.source].add(chunk)
                 self._removed[move.source].remove(move.chunk)
             raise
-        for task, chunk in arrived:
-            self._give(task, chunk)
+        for one in arrived:
+            self._give(one.task, Chunk(one.chunk))
 
     def _taken(self, move: Move) -> Chunk:
+        chunk = self.stores[move.source].take(move.chunk)
         self._removed[move.source].append(move.chunk)
-        return self.stores[move.source].take(move.chunk)
+        return chunk
 
     def take_changes(self) -> dict[int, tuple[list[int], list[int]]]:
         """Returns by task which chunks have come and gone since the last call."""

@@ -6,7 +6,7 @@ Each runs in a thread of its own, beside the iterations, on rank 0.
 from __future__ import annotations
 
 import abc
-import queue
+import dataclasses
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,17 +83,26 @@ class PolicyThread:
     def __init__(self, policy: Policy) -> None:
         """Starts the thread; `close` ends it."""
         self._policy = policy
-        self._situations: queue.SimpleQueue[Situation | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Sequence[Decision] | BaseException] = queue.SimpleQueue()
-        self._pending = 0
-        name = f"trepak policy {type(policy).__name__}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._changed = threading.Condition()
+        # Guarded by _changed.
+        self._next: Situation | None = None
+        self._is_busy = self._is_closed = False
+        self._decided: list[Decision] = []
+        self._failure: BaseException | None = None
+        self._name = type(policy).__name__
+        self._thread = threading.Thread(
+            target=self._run, name=f"trepak policy {self._name}", daemon=True
+        )
         self._thread.start()
 
     def tell(self, situation: Situation) -> None:
-        """Hands it a situation."""
-        self._pending += 1
-        self._situations.put(situation)
+        """Hands it a situation; of those that wait it sees the newest, with all their events."""
+        with self._changed:
+            if self._next is not None:
+                events = (*self._next.events, *situation.events)
+                situation = dataclasses.replace(situation, events=events)
+            self._next = situation
+            self._changed.notify_all()
 
     def decisions(self, seconds: float) -> list[Decision]:
         """Returns what it has decided since the last call.
@@ -104,27 +113,38 @@ class PolicyThread:
         Raises:
             RuntimeError: it has failed.
         """
-        decided: list[Decision] = []
-        while self._pending:
-            try:
-                answer = self._answers.get(timeout=seconds)
-            except queue.Empty:
-                break
-            self._pending -= 1
-            if isinstance(answer, BaseException):
-                name = type(self._policy).__name__
-                raise RuntimeError(f"the policy {name} has failed: {answer!r}") from answer
-            decided += answer
-        return decided
+        with self._changed:
+            self._changed.wait_for(lambda: self._next is None and not self._is_busy, seconds)
+            if self._failure is not None:
+                raise RuntimeError(
+                    f"the policy {self._name} has failed: {self._failure!r}"
+                ) from self._failure
+            decided, self._decided = self._decided, []
+            return decided
 
-    def close(self) -> None:
-        """Ends the thread."""
-        self._situations.put(None)
-        self._thread.join()
+    def close(self, seconds: float) -> None:
+        """Ends the thread, or lets it end by itself if it is at work for longer than that."""
+        with self._changed:
+            self._is_closed, self._next = True, None
+            self._changed.notify_all()
+        self._thread.join(seconds)
 
     def _run(self) -> None:
-        while (situation := self._situations.get()) is not None:
+        while (situation := self._taken()) is not None:
+            decided: Sequence[Decision] = ()
+            failure = None
             try:
-                self._answers.put(self._policy.decide(situation))
+                decided = self._policy.decide(situation)
             except BaseException as error:  # reaches the trainer with the next `decisions`
-                self._answers.put(error)
+                failure = error
+            with self._changed:
+                self._decided += decided
+                self._failure, self._is_busy = self._failure or failure, False
+                self._changed.notify_all()
+
+    def _taken(self) -> Situation | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._next is not None or self._is_closed)
+            situation, self._next = self._next, None
+            self._is_busy = situation is not None
+            return situation

@@ -6,7 +6,6 @@ import queue
 from collections.abc import Sequence
 from typing import Any
 
-from trepak.tf_plugins.chicle.chunk_store import ChunkStore
 from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
 from trepak.tf_plugins.chicle.moving import Tasks
@@ -22,7 +21,9 @@ from trepak.tf_plugins.chicle.policy import (
 )
 from trepak.tf_plugins.chicle.trainer import IterationMetrics
 
-_PATIENCE = 10.0  # seconds for a policy that is still at work; then its decisions come later
+# Seconds for a policy that is still at work when an iteration is over. What it decides later is
+# done after a later iteration.
+_PATIENCE = 1.0
 
 
 class Scheduler:
@@ -37,7 +38,18 @@ class Scheduler:
         self._told: list[Event] = []  # of the situation that policies decide from
 
     def notify(self, event: Event) -> None:
-        """Tells policies of an event, as the next iteration begins; of rank 0, in any thread."""
+        """Tells policies of an event, as the next iteration begins; of rank 0, in any thread.
+
+        Raises:
+            ValueError: on another rank; or it is of tasks that there are already, or that are none.
+        """
+        if self._cluster.rank != 0:
+            raise ValueError(f"rank {self._cluster.rank}: events are told to rank 0's training.")
+        known = set(event.tasks) & set(self._tasks.ranks)
+        wrong = known if isinstance(event, TasksJoined) else set(event.tasks) - known
+        if wrong:
+            how = "there already" if isinstance(event, TasksJoined) else "not there"
+            raise ValueError(f"{event}: task {min(wrong)} is {how}.")
         self._events.put(event)
 
     def tell(self, metrics: IterationMetrics | None) -> None:
@@ -65,8 +77,9 @@ class Scheduler:
         decided = [one for policy in self._policies for one in policy.decisions(_PATIENCE)]
         sound = _sound(decided, self._tasks)
         return {
-            "moves": [one for one in sound if isinstance(one, Move)],
-            "shares": [[one.task, one.share] for one in sound if isinstance(one, Share)],
+            "joined": {str(task): rank for task, rank in self._tasks.ranks.items()},
+            "moves": [list(map(int, one)) for one in sound if isinstance(one, Move)],
+            "shares": [[int(s.task), float(s.share)] for s in sound if isinstance(s, Share)],
             "leaving": sorted(self._tasks.leaving),
         }
 
@@ -79,6 +92,9 @@ class Scheduler:
         Raises:
             LedgerError: the ledgers of ranks are not the same, or a chunk has no owner.
         """
+        for task, rank in plan["joined"].items():
+            if int(task) not in self._tasks.ranks:
+                self._tasks.add(int(task), rank, rank == self._cluster.rank)
         moves = [Move(*move) for move in plan["moves"]]
         self._tasks.leaving = set(plan["leaving"])
         if moves:
@@ -94,15 +110,14 @@ class Scheduler:
     def close(self) -> None:
         """Ends the policies' threads."""
         for policy in self._policies:
-            policy.close()
+            policy.close(_PATIENCE)
 
     def _take_note(self, event: Event) -> None:
         if isinstance(event, TasksLeaving):
             self._tasks.leaving |= set(event.tasks)
         elif isinstance(event, TasksJoined):
-            for task in event.tasks:
-                if task not in self._tasks.ranks:  # one of this process; ranks come by a restart
-                    self._tasks.add(task, self._cluster.rank, ChunkStore())
+            for task in event.tasks:  # of this rank
+                self._tasks.add(task, self._cluster.rank, is_here=True)
 
 
 def _sound(decisions: Sequence[Decision], tasks: Tasks) -> list[Decision]:
@@ -114,6 +129,8 @@ def _sound(decisions: Sequence[Decision], tasks: Tasks) -> list[Decision]:
     ledger = Ledger.of(tasks.ledger.owners)
     sound: list[Decision] = []
     for one in decisions:
+        if not isinstance(one, Move | Share):
+            raise ValueError(f"a policy has decided {one!r}, which is neither a Move nor a Share.")
         if isinstance(one, Move):
             if one.target not in tasks.ranks or one.target in tasks.leaving:
                 continue

@@ -54,11 +54,13 @@ class Training:
         self.trainer, self.tasks = trainer, tasks
         self._cluster = cluster or OneProcess()
         self._clock = clock
-        self._scheduler = Scheduler(tasks, self._cluster, policies)
         self._solvers = {task: trainer.solver(task, store) for task, store in tasks.stores.items()}
         self._iteration = 0
+        self._has_ended = False
         self._shares: dict[int, float] = {}
         self.last: IterationMetrics | None = None
+        # Last, as they start threads.
+        self._scheduler = Scheduler(tasks, self._cluster, policies)
         self._threads = ThreadPoolExecutor(os.cpu_count(), "trepak task")
 
     def __enter__(self) -> Training:
@@ -67,6 +69,7 @@ class Training:
 
     def __exit__(self, *_: object) -> None:
         """Ends the threads of tasks and policies."""
+        self._has_ended = True
         self._scheduler.close()
         self._threads.shutdown()
 
@@ -90,22 +93,15 @@ class Training:
 
         Raises:
             LedgerError: a chunk has no owner, or several.
+            ValueError: a solver of another rank, or a policy, has failed; on that rank, its error.
             HorovodInternalError: another rank has died or left.
+            RuntimeError: the training has ended.
         """
+        if self._has_ended:
+            raise RuntimeError("this training has ended: make another one.")
         self._scheduler.tell(self.last)
-        working = [task for task, store in self.tasks.stores.items() if store.ids]
-        count = len(self.tasks.working)
-        solved = list(self._threads.map(lambda task: self._solve(task, model, count), working))
-        facts = self._cluster.gather(
-            {
-                "tasks": [dataclasses.asdict(metrics) for _, metrics in solved],
-                "plan": self._scheduler.plan(),
-            },
-            f"iteration {self._iteration}",
-        )
-        made = [update for update, _ in solved] or [self.trainer.no_update()]
-        updates = [_summed(parts) for parts in zip(*made, strict=True)]
-        iteration = Iteration(self._iteration, count)
+        iteration = Iteration(self._iteration, len(self.tasks.working))
+        updates, facts = self._solved([_read_only(array) for array in model], iteration)
         self.trainer.merge(self._cluster.sum(updates), iteration)
         done = {m["task"]: TaskMetrics(**m) for fact in facts for m in fact["tasks"]}
         self.last = IterationMetrics(self._iteration, done, self.trainer.metrics())
@@ -113,15 +109,37 @@ class Training:
         self._iteration += 1
         return self.last
 
+    def _solved(
+        self, model: list[np.ndarray], iteration: Iteration
+    ) -> tuple[list[np.ndarray], list[Any]]:
+        """Returns the sums of this rank's updates, and what all ranks tell of their tasks."""
+        failure, solved, plan = None, [], None
+        working = [task for task, store in self.tasks.stores.items() if store.ids]
+        try:
+            solved = list(self._threads.map(lambda t: self._solve(t, model, iteration), working))
+            plan = self._scheduler.plan()
+        except Exception as error:  # all ranks end with it
+            failure = error
+        fact = {
+            "tasks": [dataclasses.asdict(metrics) for _, metrics in solved],
+            "plan": plan,
+            "failure": None if failure is None else f"{type(failure).__name__}: {failure}",
+        }
+        facts = self._cluster.gather(fact, f"iteration {self._iteration}")
+        self._cluster.raise_together([theirs["failure"] for theirs in facts], failure)
+        made = [update for update, _ in solved] or [self.trainer.no_update()]
+        return [_summed(parts) for parts in zip(*made, strict=True)], facts
+
     def _solve(
-        self, task: int, model: list[np.ndarray], count: int
+        self, task: int, model: list[np.ndarray], iteration: Iteration
     ) -> tuple[list[np.ndarray], TaskMetrics]:
         store = self.tasks.stores[task]
-        iteration = Iteration(self._iteration, count, self._shares.get(task, 1.0))
+        mine = dataclasses.replace(iteration, share=self._shares.get(task, 1.0))
         begin = time.perf_counter()
         with store.iteration():
-            update, samples = self._solvers[task].solve(model, iteration)
-        seconds = self._clock(task, samples, time.perf_counter() - begin)
+            update, samples = self._solvers[task].solve(model, mine)
+        samples = int(samples)
+        seconds = float(self._clock(task, samples, time.perf_counter() - begin))
         return update, TaskMetrics(task, len(store.ids), store.samples, samples, seconds)
 
     def _carry_out(self, plan: dict[str, Any]) -> None:
@@ -142,3 +160,10 @@ def _summed(parts: Sequence[np.ndarray]) -> np.ndarray:
     for part in parts[1:]:
         total += part
     return total
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """Returns a view that a solver can't write to: the model is all tasks'."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -60,9 +60,7 @@ Target TargetOf(const CocoaProblem& problem, double y, double weight) {
   if (!problem.has_classes) {
     return {y - problem.target_center, problem.c * weight};
   }
-  const bool is_positive = y == problem.positive;
-  const double by_class = is_positive ? problem.positive_weight : problem.negative_weight;
-  return {is_positive ? 1.0 : -1.0, problem.c * weight * by_class};
+  return {y == problem.positive ? 1.0 : -1.0, problem.c * weight};
 }
 
 }  // namespace

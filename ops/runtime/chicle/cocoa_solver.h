@@ -24,10 +24,8 @@ struct CocoaProblem {
   double c = 1;                // of each sample's loss, times its weight
   double sigma = 1;            // σ′: how much this task's change may be that of all tasks
   size_t column = 0;           // of the samples' duals
-  bool has_classes = true;     // y is +1 where it equals `positive`, else −1
-  double positive = 1;         //
-  double positive_weight = 1;  // of the losses of samples that are +1,
-  double negative_weight = 1;  // and of the others
+  bool has_classes = true;     // else y is a number that is to be predicted
+  double positive = 1;         // y is +1 where it equals this, else −1, if there are classes
   double bias = 0;             // a last feature that all samples have; 0: they have none
   std::vector<double> center;  // is subtracted from each sample; none if it is empty
   double target_center = 0;    // is subtracted from y

@@ -177,22 +177,6 @@ TEST(CocoaSolverTest, WeightsAreRepeatsOfSamples) {
   EXPECT_EQ(a.tasks[0]->Duals()[11], 0) << "a sample of no weight is never stepped on";
 }
 
-TEST(CocoaSolverTest, ClassesHaveWeights) {
-  const LinearSamples samples = SamplesFor(Loss::kSquaredHinge);
-  LinearSamples weighted = samples;
-  for (size_t i = 0; i < weighted.y.size(); ++i) {
-    weighted.weights[i] = weighted.y[i] == 1 ? 3 : 0.5;
-  }
-  CocoaProblem problem = ProblemOf(Loss::kSquaredHinge);
-  CocoaJob by_sample(problem, weighted, Layout::kDense64);
-  problem.positive_weight = 3;
-  problem.negative_weight = 0.5;
-  CocoaJob by_class(problem, samples, Layout::kDense64);
-  by_sample.Epoch(1);
-  by_class.Epoch(1);
-  ExpectNear(by_sample.weights, by_class.weights, 1e-12);
-}
-
 // Chunks that another task brings, with their duals: nothing is lost.
 TEST(CocoaSolverTest, ChunksThatChangeHandsTakeTheirDualsAlong) {
   CocoaProblem problem = ProblemOf(Loss::kHinge);

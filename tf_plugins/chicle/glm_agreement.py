@@ -1,0 +1,82 @@
+"""What all ranks must have alike before they fit a linear model together.
+
+Each rank reads and checks what it was given. Then they tell each other what came of it, so that a
+rank that has failed, or was asked for another model, is named on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.tf_plugins.chicle.glm_fitting import Samples
+
+_OF_ONE_RANK = ("random_state", "verbose")  # parameters that may differ
+
+
+def agree(model: Any, read: Callable[[], Samples], cluster: Cluster) -> Samples:
+    """Reads this rank's samples, and checks that all ranks can fit a model together.
+
+    A collective call.
+
+    Args:
+        model: that is asked for.
+        read: reads and checks what this rank was given.
+        cluster: the ranks.
+
+    Raises:
+        ValueError: the ranks were asked for different models, or have samples of different features
+            or dtypes; or another rank's are wrong. Raised on all ranks.
+        Exception: what `read` raises.
+    """
+    part, failure, facts = None, None, {}
+    try:
+        part = read()
+        facts = _facts(model, part)
+    except Exception as error:  # all ranks end with it
+        failure = error
+    text = None if failure is None else f"{type(failure).__name__}: {failure}"
+    everyone = cluster.gather([facts, text], "what is to be fitted")
+    cluster.raise_together([failed for _, failed in everyone], failure)
+    first = everyone[0][0]
+    for rank, (theirs, _) in enumerate(everyone):
+        for name, value in first.items():
+            if theirs.get(name) != value:
+                raise ValueError(
+                    f"rank 0 fits a model with {name} = {value}, rank {rank} one with "
+                    f"{theirs.get(name)}: give all ranks the same."
+                )
+    assert part is not None
+    return part
+
+
+def _facts(model: Any, part: Samples) -> dict[str, str]:
+    parameters = {
+        name: repr(value) for name, value in model.get_params().items() if name not in _OF_ONE_RANK
+    }
+    about = {"class": type(model).__name__, "features": part.x.shape[1], "dtype": part.x.dtype}
+    return {**{name: str(value) for name, value in about.items()}, **parameters}
+
+
+def all_classes(y: np.ndarray, cluster: Cluster) -> np.ndarray:
+    """Returns the classes that any rank has, in order, of one dtype; a collective call.
+
+    Raises:
+        ValueError: some ranks' are text, and others' are numbers.
+    """
+    mine = np.unique(y)
+    if cluster.size == 1:
+        return mine
+    told = [mine.tolist(), "O" if mine.dtype.kind == "O" else mine.dtype.str]
+    everyone = cluster.gather(told if len(mine) else None, "the classes")
+    has_some = [(rank, *theirs) for rank, theirs in enumerate(everyone) if theirs is not None]
+    dtypes = [np.dtype(dtype) for _, _, dtype in has_some]
+    kinds = {"text" if dtype.kind in "USO" else "numbers" for dtype in dtypes}
+    if len(kinds) > 1:
+        named = ", ".join(f"rank {rank} {dtype}" for rank, _, dtype in has_some)
+        raise ValueError(f"the ranks' classes are of kinds that can't be mixed: {named}.")
+    values = sorted({one for _, some, _ in has_some for one in some})
+    return np.asarray(values, np.result_type(*dtypes) if dtypes else None)
