@@ -98,9 +98,10 @@ struct LogisticLoss {
   static double Gap(double y, double z, double c, double beta) {
     const double share = std::clamp(y * beta / c, 0.0, 1.0);
     const double off = share - 1 / (1 + std::exp(y * z));
-    if (std::abs(off) > 0.5) {  // the prediction may have been rounded to 0 or 1
-      return c * std::max(0.0, TimesLog(share) + TimesLog(1 - share) + share * Loss(-y, z, 1) +
-                                   (1 - share) * Loss(y, z, 1));
+    if (std::abs(off) > 0.5 * std::min(share, 1 - share)) {
+      const double entropy = (share > 0 ? share * std::log(share) : 0) +
+                             (share < 1 ? (1 - share) * std::log1p(-share) : 0);
+      return c * std::max(0.0, entropy + share * Loss(-y, z, 1) + (1 - share) * Loss(y, z, 1));
     }
     // By their difference, so that rounding errors vanish with it.
     return c * std::max(0.0, Part(share, -off) + Part(1 - share, off));
@@ -110,7 +111,6 @@ struct LogisticLoss {
   static constexpr int kMostSteps = 100;  // twice a bisection's, at worst
   static constexpr double kNear = 1e-15;
 
-  static double TimesLog(double x) { return x > 0 ? x * std::log(x) : 0; }
   // x·log(x / (x + change)).
   static double Part(double x, double change) { return x > 0 ? -x * std::log1p(change / x) : 0; }
 };
