@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import threading
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,3 +210,86 @@ def test_a_chunk_that_nobody_has_is_an_error() -> None:
         run.tasks.ledger.release(3)
         with pytest.raises(LedgerError, match="chunk 3"):
             run.tasks.check()
+
+
+def test_the_training_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chicle.md").read_text()
+    block = next(b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Mean" in b)
+    made: dict[str, Any] = {}
+    exec(block, made)  # noqa: S102
+    assert made["trainer"].mean == pytest.approx(499.5, rel=1e-5)
+
+
+class Slow(Policy):
+    """Is at work for longer than an iteration."""
+
+    def __init__(self) -> None:
+        self.seen: list[Situation] = []
+
+    def decide(self, situation: Situation) -> list[Move]:
+        self.seen.append(situation)
+        time.sleep(2.5)
+        return []
+
+
+def test_a_slow_policy_sees_the_newest_situation_with_all_events() -> None:
+    slow = Slow()
+    began = time.monotonic()
+    with training(3, 4, [slow, ElasticScaling()]) as run:
+        run.notify(TasksLeaving((0,)))
+        run.iterate([np.zeros(1)])
+        run.notify(TasksLeaving((1,)))
+        for _ in range(3):
+            run.iterate([np.zeros(1)])
+        run._scheduler._policies[0].decisions(6.0)
+        run.iterate([np.zeros(1)])
+        assert run.tasks.working == [2]
+    assert time.monotonic() - began < 20
+    events = [event for situation in slow.seen for event in situation.events]
+    assert events == [TasksLeaving((0,)), TasksLeaving((1,))]
+    assert len(slow.seen) < 5
+
+
+class Broken(Counting):
+    """Fails in its second iteration."""
+
+    def solve(
+        self, model: Sequence[np.ndarray], iteration: Iteration
+    ) -> tuple[list[np.ndarray], int]:
+        if iteration.number == 1:
+            raise ZeroDivisionError("no samples")
+        with pytest.raises(ValueError, match="read-only"):
+            model[0][:] = 1
+        return super().solve(model, iteration)
+
+
+def test_what_is_wrong_in_a_training_is_said() -> None:
+    with training(2, 5) as run:
+        run._solvers[1] = Broken(run.tasks.stores[1])
+        with pytest.raises(ZeroDivisionError, match="no samples"):
+            run.run()
+        with pytest.raises(ValueError, match="task 7 is not there"):
+            run.notify(TasksLeaving((7,)))
+        with pytest.raises(ValueError, match="task 1 is there already"):
+            run.notify(TasksJoined((1,)))
+    with pytest.raises(RuntimeError, match="has ended"):
+        run.run()
+    with pytest.raises(ValueError, match="at least one task, got 0"):
+        training(0, 1)
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith("trepak ")], names
+
+
+def test_a_move_that_fails_leaves_chunks_where_they_were() -> None:
+    class Elsewhere(OneProcess):
+        def move(self, outgoing: Any, expected: Any) -> Any:
+            raise OSError("no way")
+
+    with training(2, 5) as run:
+        tasks = run.tasks
+        tasks.ranks[1] = 1  # of another rank, whose store this process does not have
+        del tasks.stores[1]
+        mine = tasks.stores[0].ids
+        with pytest.raises(OSError, match="no way"):
+            tasks.move([Move(chunk, 0, 1) for chunk in mine[:3]], Elsewhere())
+        assert tasks.stores[0].ids == mine == tasks.ledger.chunks_of(0)
