@@ -14,8 +14,10 @@ import pytest
 from harness import case
 
 import trepak.keras as hvd
+from trepak import chicle
 from trepak.horovod_ext import exchange
 from trepak.tf_plugins.chicle.cluster import chunk_mover, cluster_of_job
+from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.glm_fitting import Samples, means
 from trepak.tf_plugins.chicle.placing import place
@@ -178,3 +180,30 @@ def classes_of_different_dtypes_are_of_one_on_all_ranks() -> None:
     mixed = y.astype(str) if hvd.rank() == 0 else y
     with pytest.raises(ValueError, match="kinds that can't be mixed: rank 0 <U"):
         LinearSVC().fit(x, mixed)
+
+
+@case
+def a_solver_or_a_policy_that_fails_ends_the_training_on_all_ranks_at_once() -> None:
+    cluster, problems = cluster_of_job(), Problems((Problem("squared", 1.0),), 2)
+    fields = {"x": np.ones((40, 2)), "y": np.ones(40), "weight": np.ones(40)}
+    last = hvd.size() - 1
+
+    class Failing(chicle.Policy):
+        def decide(self, situation: chicle.Situation) -> list[chicle.Move]:
+            raise OSError("no idea")
+
+    def broken(*_: Any) -> Any:
+        raise OSError("no samples")
+
+    for policies, rank, said in (([Failing()], 0, "no idea"), ([], last, "no samples")):
+        tasks = place(Cutting(fields, problems.state()), hvd.size(), cluster)
+        began = time.monotonic()
+        with chicle.Training(CocoaTrainer(problems, 0.0, 50), tasks, cluster, policies) as training:
+            if not policies and hvd.rank() == last:
+                training._solvers[last].solve = broken
+            expected = RuntimeError if policies else OSError
+            mine = expected if hvd.rank() == rank else ValueError
+            with pytest.raises(mine, match=said) as caught:
+                training.run()
+        assert hvd.rank() == rank or f"rank {rank} has failed" in str(caught.value)
+        assert time.monotonic() - began < 10
