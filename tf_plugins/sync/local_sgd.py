@@ -6,6 +6,7 @@ Lin et al., "Don't use large mini-batches, use local SGD", as Chicle does it (se
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,9 +43,15 @@ class LocalSGD(SyncModel):
     scale_learning_rate: bool = True
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a number of steps that is none."""
-        if isinstance(self.H, bool) or not isinstance(self.H, int) or self.H < 1:
+        """Raises ValueError for a number of steps that is none, or a scaling that is no bool."""
+        given: Any = self.H
+        is_whole = isinstance(given, numbers.Integral) and not isinstance(given, bool)
+        if not is_whole or self.H < 1:
             raise ValueError(f"H must be a whole number of steps, at least 1, got {self.H!r}.")
+        if self.scale_learning_rate not in (True, False):
+            raise ValueError(
+                f"scale_learning_rate must be True or False, got {self.scale_learning_rate!r}."
+            )
 
     def step_for(self, distribution: Distribution) -> LocalSGDStep:
         """Returns the steps of one optimizer; see `SyncModel.step_for`."""
