@@ -119,7 +119,7 @@ TEST(ChunkMoverFaultsTest, WhoIsWaitedForIsNamed) {
 
 // Each chunk that comes begins the wait anew: many take long.
 TEST(ChunkMoverFaultsTest, TheDeadlineIsOfEachChunk) {
-  ChunkFakeJob job(2, milliseconds(500));
+  ChunkFakeJob job(2, milliseconds(2000));
   std::vector<OutgoingChunk> outgoing;
   std::vector<ExpectedChunk> expected;
   for (uint64_t id = 0; id < 8; ++id) {
@@ -128,7 +128,7 @@ TEST(ChunkMoverFaultsTest, TheDeadlineIsOfEachChunk) {
   }
   job.network.SetFault([](const std::string&, const Message& message) {
     if (message.header.kind == chicle::kChunk) {
-      std::this_thread::sleep_for(milliseconds(120));
+      std::this_thread::sleep_for(milliseconds(400));
     }
     return FakeNetwork::Fate::kArrive;
   });
