@@ -228,7 +228,7 @@ class Slow(Policy):
 
     def decide(self, situation: Situation) -> list[Move]:
         self.seen.append(situation)
-        time.sleep(2.5)
+        time.sleep(2.5)  # what it is tested for: longer than a scheduler waits
         return []
 
 

@@ -7,8 +7,8 @@ import functools
 import json
 import os
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, collectives, exchange
 from trepak.horovod_ext.chunk_mover import Arrived, ChunkMover, Expected, Outgoing
 
+_T = TypeVar("_T")
 _SIZES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE")  # of a job, as launchers tell its processes
 
 
@@ -46,21 +47,30 @@ class Cluster(abc.ABC):
         """Returns what had come of moves that failed, once; see `ChunkMover`."""
         return []
 
-    def raise_together(self, failures: Sequence[str | None], own: Exception | None) -> None:
-        """Raises the error of the first rank that has one, on all of them.
+    def together(self, make: Callable[[], tuple[_T, Any]], about: str) -> tuple[_T, list[Any]]:
+        """Makes something on each rank, and gathers what they tell of it.
 
         Args:
-            failures: by rank, its error as text, which ranks have told each other; or None.
-            own: this rank's.
+            make: returns what is made, and a fact about it, of what JSON can hold.
+            about: what ranks do, the same on all of them.
+
+        Returns:
+            What this rank has made, and the facts of all ranks.
 
         Raises:
             ValueError: another rank has failed; the message names it.
+            Exception: what `make` raises.
         """
-        if own is not None:
-            raise own
-        for rank, failure in enumerate(failures):
+        try:
+            made, fact = make()
+        except Exception as error:  # all ranks end with it
+            self.gather([None, f"{type(error).__name__}: {error}"], about)
+            raise
+        everyone = self.gather([fact, None], about)
+        for rank, (_, failure) in enumerate(everyone):
             if failure is not None:
                 raise ValueError(f"rank {rank} has failed: {failure}")
+        return made, [theirs for theirs, _ in everyone]
 
 
 class OneProcess(Cluster):

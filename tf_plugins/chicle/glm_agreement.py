@@ -32,24 +32,19 @@ def agree(model: Any, read: Callable[[], Samples], cluster: Cluster) -> Samples:
             or dtypes; or another rank's are wrong. Raised on all ranks.
         Exception: what `read` raises.
     """
-    part, failure, facts = None, None, {}
-    try:
+
+    def make() -> tuple[Samples, dict[str, str]]:
         part = read()
-        facts = _facts(model, part)
-    except Exception as error:  # all ranks end with it
-        failure = error
-    text = None if failure is None else f"{type(failure).__name__}: {failure}"
-    everyone = cluster.gather([facts, text], "what is to be fitted")
-    cluster.raise_together([failed for _, failed in everyone], failure)
-    first = everyone[0][0]
-    for rank, (theirs, _) in enumerate(everyone):
-        for name, value in first.items():
+        return part, _facts(model, part)
+
+    part, facts = cluster.together(make, "what is to be fitted")
+    for rank, theirs in enumerate(facts):
+        for name, value in facts[0].items():
             if theirs.get(name) != value:
                 raise ValueError(
                     f"rank 0 fits a model with {name} = {value}, rank {rank} one with "
                     f"{theirs.get(name)}: give all ranks the same."
                 )
-    assert part is not None
     return part
 
 

@@ -6,6 +6,7 @@ samples, and all ranks end with the same model. They are trained by CoCoA (`coco
 
 from __future__ import annotations
 
+import abc
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from trepak.tf_plugins.chicle.glm_fitting import Samples
 from trepak.tf_plugins.chicle.glm_model import LinearModel
 
 
-class _LinearClassifier(ClassifierMixin, LinearModel):
+class _LinearClassifier(ClassifierMixin, LinearModel, abc.ABC):
     """Binary models, or one for each class against all others."""
 
     def __init__(
@@ -44,8 +45,9 @@ class _LinearClassifier(ClassifierMixin, LinearModel):
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
 
+    @abc.abstractmethod
     def _loss(self) -> str:
-        raise NotImplementedError
+        """Returns what `Problem` calls the loss."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Fits the model to this rank's samples and those of all other ranks.

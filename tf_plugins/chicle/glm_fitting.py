@@ -122,7 +122,11 @@ def fit(
     none = np.zeros(0)
     models = Problems(tuple(problems), samples.x.shape[1], none if center is None else center)
     trainer = CocoaTrainer(models, way.tol, way.max_iter, way.seed)
-    cutting = Cutting(samples.fields(), models.state(), way.chunk_bytes)
+
+    def cut() -> tuple[Cutting, None]:
+        return Cutting(samples.fields(), models.state(), way.chunk_bytes), None
+
+    cutting, _ = cluster.together(cut, "how samples are cut")
     count = way.tasks if cluster.size == 1 else cluster.size
     tasks = place(cutting, count, cluster, way.seed)
     with Training(trainer, tasks, cluster) as training:

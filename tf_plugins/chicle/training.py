@@ -113,22 +113,16 @@ class Training:
         self, model: list[np.ndarray], iteration: Iteration
     ) -> tuple[list[np.ndarray], list[Any]]:
         """Returns the sums of this rank's updates, and what all ranks tell of their tasks."""
-        failure, solved, plan = None, [], None
         working = [task for task, store in self.tasks.stores.items() if store.ids]
-        try:
+
+        def solve() -> tuple[list[list[np.ndarray]], dict[str, Any]]:
             solved = list(self._threads.map(lambda t: self._solve(t, model, iteration), working))
-            plan = self._scheduler.plan()
-        except Exception as error:  # all ranks end with it
-            failure = error
-        fact = {
-            "tasks": [dataclasses.asdict(metrics) for _, metrics in solved],
-            "plan": plan,
-            "failure": None if failure is None else f"{type(failure).__name__}: {failure}",
-        }
-        facts = self._cluster.gather(fact, f"iteration {self._iteration}")
-        self._cluster.raise_together([theirs["failure"] for theirs in facts], failure)
-        made = [update for update, _ in solved] or [self.trainer.no_update()]
-        return [_summed(parts) for parts in zip(*made, strict=True)], facts
+            metrics = [dataclasses.asdict(done) for _, done in solved]
+            return [made for made, _ in solved], {"tasks": metrics, "plan": self._scheduler.plan()}
+
+        made, facts = self._cluster.together(solve, f"iteration {self._iteration}")
+        parts = zip(*(made or [self.trainer.no_update()]), strict=True)
+        return [_summed(some) for some in parts], facts
 
     def _solve(
         self, task: int, model: list[np.ndarray], iteration: Iteration
