@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from horovod.tensorflow import allgather
+from horovod.tensorflow import allgather, alltoall
 
 from trepak.horovod_ext.basics import ProcessSet, global_process_set
 
@@ -57,6 +57,45 @@ def gather(fact: Any, tag: str, process_set: ProcessSet = global_process_set) ->
                 f"{thread_hint()}"
             )
     return [answer for _, answer in answers]
+
+
+def gather_bytes(data: bytes, tag: str) -> list[bytes]:
+    """Gathers bytes from every rank of the job, as many as each has; a collective call.
+
+    Args:
+        data: of this rank.
+        tag: see `gather`.
+
+    Returns:
+        By rank, its bytes.
+
+    Raises:
+        HorovodInternalError: a rank has left the job.
+        RuntimeError: the ranks are not at the same point of the program.
+    """
+    ends = np.cumsum(gather(len(data), tag))
+    if len(ends) == 1:
+        return [data]
+    local = tf.constant(np.frombuffer(data, np.uint8))
+    everything = allgather(local, name="trepak_bytes").numpy()
+    return [part.tobytes() for part in np.split(everything, ends[:-1])]
+
+
+def pass_on(data: bytes, tag: str) -> bytes:
+    """Gives bytes to the next rank, and returns those of the one before; a collective call.
+
+    The last rank's go to rank 0. Arguments and errors are those of `gather_bytes`.
+    """
+    size = global_process_set.size()
+    if size == 1:
+        return data
+    lengths = gather(len(data), tag)
+    splits = np.zeros(size, np.int32)
+    splits[(global_process_set.rank() + 1) % size] = len(data)
+    local = tf.constant(np.frombuffer(data, np.uint8))
+    received, _ = alltoall(local, splits=tf.constant(splits), name="trepak_passed_on")
+    assert len(received) == lengths[global_process_set.rank() - 1]
+    return bytes(received.numpy().tobytes())
 
 
 def thread_hint() -> str:

@@ -10,11 +10,18 @@ from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
-from trepak.tf_plugins.chicle.loading import load_csv, load_dataset, load_libsvm, load_npy
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.policy import Policy, Share, Situation, TasksJoined, TasksLeaving
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
 from trepak.tf_plugins.chicle.shuffling import Shuffling
+from trepak.tf_plugins.chicle.sources import (
+    Arrays,
+    CsvFile,
+    DatasetSamples,
+    LibsvmFile,
+    NpyFiles,
+    Source,
+)
 from trepak.tf_plugins.chicle.straggler_mitigation import StragglerMitigation
 from trepak.tf_plugins.chicle.trainer import (
     Iteration,
@@ -26,22 +33,28 @@ from trepak.tf_plugins.chicle.trainer import (
 from trepak.tf_plugins.chicle.training import Training
 
 __all__ = [
+    "Arrays",
     "Chunk",
     "ChunkStore",
+    "CsvFile",
     "Cutting",
+    "DatasetSamples",
     "ElasticScaling",
     "Field",
     "Iteration",
     "IterationMetrics",
     "Ledger",
     "LedgerError",
+    "LibsvmFile",
     "Move",
+    "NpyFiles",
     "Policy",
     "Rebalancing",
     "Share",
     "Shuffling",
     "Situation",
     "Solver",
+    "Source",
     "StragglerMitigation",
     "TaskMetrics",
     "TasksJoined",
@@ -49,9 +62,5 @@ __all__ = [
     "Trainer",
     "Training",
     "cluster_of_job",
-    "load_csv",
-    "load_dataset",
-    "load_libsvm",
-    "load_npy",
     "place",
 ]

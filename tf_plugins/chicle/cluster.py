@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import io
 import json
 import os
 import warnings
@@ -17,6 +18,7 @@ from trepak.horovod_ext import basics, collectives, exchange
 from trepak.horovod_ext.chunk_mover import Arrived, ChunkMover, Expected, Outgoing
 
 _T = TypeVar("_T")
+Arrays = dict[str, np.ndarray]
 _SIZES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE")  # of a job, as launchers tell its processes
 
 
@@ -38,6 +40,14 @@ class Cluster(abc.ABC):
     @abc.abstractmethod
     def sum(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the sums over ranks of arrays of float64, of the same shapes on all ranks."""
+
+    @abc.abstractmethod
+    def gather_arrays(self, arrays: Arrays, about: str) -> list[Arrays]:
+        """Returns the arrays of all ranks, by names, of any shapes."""
+
+    @abc.abstractmethod
+    def pass_on(self, arrays: Arrays, about: str) -> Arrays:
+        """Gives the next rank arrays, by names; returns those of the rank before."""
 
     @abc.abstractmethod
     def move(self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]) -> list[Arrived]:
@@ -84,6 +94,14 @@ class OneProcess(Cluster):
         """See `Cluster`."""
         return list(arrays)
 
+    def gather_arrays(self, arrays: Arrays, about: str) -> list[Arrays]:
+        """See `Cluster`."""
+        return [arrays]
+
+    def pass_on(self, arrays: Arrays, about: str) -> Arrays:
+        """See `Cluster`."""
+        return arrays
+
     def move(self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]) -> list[Arrived]:
         """See `Cluster`; there is no other rank."""
         assert not outgoing and not expected
@@ -107,6 +125,14 @@ class HorovodRanks(Cluster):
         sums = collectives.grouped_allreduce(tensors, op=collectives.Sum, name="chicle_sums")
         return [one.numpy() for one in sums]
 
+    def gather_arrays(self, arrays: Arrays, about: str) -> list[Arrays]:
+        """See `Cluster`."""
+        return [_unpacked(data) for data in exchange.gather_bytes(_packed(arrays), about)]
+
+    def pass_on(self, arrays: Arrays, about: str) -> Arrays:
+        """See `Cluster`."""
+        return _unpacked(exchange.pass_on(_packed(arrays), about))
+
     def move(self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]) -> list[Arrived]:
         """See `Cluster`."""
         return chunk_mover().move(outgoing, expected)
@@ -120,6 +146,17 @@ class HorovodRanks(Cluster):
 def chunk_mover() -> ChunkMover:
     """Returns what moves chunks for all trainings of this process."""
     return ChunkMover()
+
+
+def _packed(arrays: Arrays) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def _unpacked(data: bytes) -> Arrays:
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def cluster_of_job() -> Cluster:

@@ -17,6 +17,7 @@ import numpy as np
 from trepak.ops.loader import call, in_place
 from trepak.tf_plugins.chicle.chunk import Field
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
+from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.trainer import Iteration, Solver, Trainer
 
 DUALS = "alpha"
@@ -211,6 +212,39 @@ class CocoaTrainer(Trainer):
         gaps = objectives[:, 1] / np.maximum(primals, np.finfo(float).tiny)
         return primals, float(gaps.max())
 
+    def save(self) -> dict[str, np.ndarray]:
+        """See `Trainer`."""
+        return {
+            "weights": self.weights,
+            "gaps": np.asarray(self.gaps, float),
+            "primals": np.asarray(self.primals, float).reshape(-1, len(self.weights)),
+            "iterations": np.asarray(self.iterations),
+        }
+
+    def load(self, saved: dict[str, np.ndarray]) -> None:
+        """See `Trainer`."""
+        self.weights, self.gaps = saved["weights"], saved["gaps"].tolist()
+        self.primals, self.iterations = list(saved["primals"]), int(saved["iterations"])
+
+    def recover(self, solvers: Sequence[Solver], cluster: Cluster) -> None:
+        """Makes w that of the duals that there are, w = Σ βx; see `Trainer`."""
+        parts = [solver.evaluate(self.weights, anew=True)[1] for solver in _cocoa(solvers)]
+        (self.weights,) = cluster.sum([sum(parts, np.zeros_like(self.weights))])
+
+    def evaluate_anew(self, solvers: Sequence[Solver], cluster: Cluster) -> None:
+        """Computes w from the duals, so that no error of rounding is left in it, and the last gap.
+
+        A collective call. The iteration that follows a small gap may have made it larger.
+        """
+        self.recover(solvers, cluster)
+        parts = [solver.evaluate(self.weights)[0] for solver in _cocoa(solvers)]
+        (objectives,) = cluster.sum([sum(parts, np.zeros((len(self.weights), 2)))])
+        self.gaps[-1] = self.judge(objectives)[1]
+
     def metrics(self) -> dict[str, Any]:
         """See `Trainer`."""
         return {"gap": self.gaps[-1], "primal": float(self.primals[-1].sum())}
+
+
+def _cocoa(solvers: Sequence[Solver]) -> list[CocoaSolver]:
+    return [solver for solver in solvers if isinstance(solver, CocoaSolver)]

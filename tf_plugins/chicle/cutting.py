@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,11 +48,13 @@ class Cutting:
         ends = [*_ends(self._columns, state, self._fields, length, size)]
         self.sizes = [end - begin for begin, end in itertools.pairwise([0, *ends])]
 
-    def chunks(self, first_id: int = 0) -> Iterator[Chunk]:
-        """Yields the chunks, in order, with ids from this one on."""
-        begin = 0
+    def chunks(self, first_id: int = 0, only: Container[int] | None = None) -> Iterator[Chunk]:
+        """Yields the chunks, in order, with ids from this one on; only those of some ids."""
+        end = 0
         for number, count in enumerate(self.sizes, first_id):
-            end = begin + count
+            begin, end = end, end + count
+            if only is not None and number not in only:
+                continue
             sized = [
                 self._columns[f.name].sized(begin, end) if f.name in self._columns else f
                 for f in self._fields
@@ -61,7 +63,6 @@ class Cutting:
             for column in self._columns.values():
                 column.fill(chunk, begin, end)
             yield chunk
-            begin = end
 
 
 class _Column:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_NOBODY = -1
+NOBODY = -1
 
 
 class LedgerError(RuntimeError):
@@ -28,7 +28,7 @@ class Ledger:
 
     def __init__(self, chunks: int) -> None:
         """Makes one of chunks that nobody owns yet, with ids from 0 on."""
-        self._owners = np.full(chunks, _NOBODY, np.int64)
+        self._owners = np.full(chunks, NOBODY, np.int64)
 
     @classmethod
     def of(cls, owners: Sequence[int] | np.ndarray) -> Ledger:
@@ -54,7 +54,7 @@ class Ledger:
         Raises:
             LedgerError: somebody has it, or there is none.
         """
-        self.check_owner(chunk, _NOBODY)
+        self.check_owner(chunk, NOBODY)
         self._owners[chunk] = task
 
     def release(self, chunk: int) -> None:
@@ -64,7 +64,7 @@ class Ledger:
             LedgerError: there is no such chunk.
         """
         self._check_id(chunk)
-        self._owners[chunk] = _NOBODY
+        self._owners[chunk] = NOBODY
 
     def move(self, move: Move) -> None:
         """Has a chunk change hands.
@@ -85,7 +85,7 @@ class Ledger:
 
     def unowned(self) -> list[int]:
         """Returns the ids of the chunks that nobody has."""
-        return self.chunks_of(_NOBODY)
+        return self.chunks_of(NOBODY)
 
     def check(self, held: Mapping[int, Iterable[int]]) -> None:
         """Checks what some tasks really have, all of them or those of one rank.
@@ -129,4 +129,4 @@ class Ledger:
 
 
 def _named(task: int) -> str:
-    return "nobody" if task == _NOBODY else f"task {task}"
+    return "nobody" if task == NOBODY else f"task {task}"

@@ -41,14 +41,15 @@ class Scheduler:
         """Tells policies of an event, as the next iteration begins; of rank 0, in any thread.
 
         Raises:
-            ValueError: on another rank; or it is of tasks that there are already, or that are none.
+            ValueError: on another rank; or new tasks have chunks, or leaving ones are none.
         """
         if self._cluster.rank != 0:
             raise ValueError(f"rank {self._cluster.rank}: events are told to rank 0's training.")
-        known = set(event.tasks) & set(self._tasks.ranks)
-        wrong = known if isinstance(event, TasksJoined) else set(event.tasks) - known
+        if isinstance(event, TasksJoined):
+            wrong, how = set(event.tasks) & set(self._tasks.working), "there already"
+        else:
+            wrong, how = set(event.tasks) - set(self._tasks.ranks), "not there"
         if wrong:
-            how = "there already" if isinstance(event, TasksJoined) else "not there"
             raise ValueError(f"{event}: task {min(wrong)} is {how}.")
         self._events.put(event)
 
@@ -116,7 +117,7 @@ class Scheduler:
         if isinstance(event, TasksLeaving):
             self._tasks.leaving |= set(event.tasks)
         elif isinstance(event, TasksJoined):
-            for task in event.tasks:  # of this rank
+            for task in set(event.tasks) - set(self._tasks.ranks):  # they are this rank's
                 self._tasks.add(task, self._cluster.rank, is_here=True)
 
 

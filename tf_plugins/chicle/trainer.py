@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
+from trepak.tf_plugins.chicle.cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -119,3 +120,24 @@ class Trainer(abc.ABC):
     def metrics(self) -> dict[str, Any]:
         """Returns what to show and to tell policies of the last iteration."""
         return {}
+
+    def begin(self, cluster: Cluster) -> None:
+        """Is called on all ranks before an elastic training reads its samples."""
+
+    def save(self) -> dict[str, np.ndarray]:
+        """Returns all that the training goes on from, by names.
+
+        A rank that joins an elastic training is given it, and a failure leads back to it.
+        """
+        raise TypeError(f"{type(self).__name__} can't train elastically: give it save() and load().")
+
+    def load(self, saved: dict[str, np.ndarray]) -> None:
+        """Goes on from what `save` returned, on this rank or on another one."""
+
+    def recover(self, solvers: Sequence[Solver], cluster: Cluster) -> None:
+        """Is called on all ranks after `load`, where the state of some lost chunks is zeros again.
+
+        Args:
+            solvers: of this rank's tasks.
+            cluster: the ranks.
+        """

@@ -15,7 +15,7 @@ from trepak.tf_plugins.chicle.cluster import Cluster, OneProcess
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import Event, Policy, Share
 from trepak.tf_plugins.chicle.scheduling import Scheduler
-from trepak.tf_plugins.chicle.trainer import Iteration, IterationMetrics, TaskMetrics, Trainer
+from trepak.tf_plugins.chicle.trainer import Iteration, IterationMetrics, Solver, TaskMetrics, Trainer
 
 Clock = Callable[[int, int, float], float]
 
@@ -32,6 +32,8 @@ class Training:
         trainer: of this rank; all ranks' have the same model.
         tasks: the stores of this rank's tasks, and who has which chunk.
         last: what was done in the last iteration; None before the first one.
+        iteration: the number of the next one.
+        told: by rank, what `tell` returned in the last iteration.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Training:
         cluster: Cluster | None = None,
         policies: Sequence[Policy] = (),
         clock: Clock = wall_clock,
+        first: int = 0,
+        tell: Callable[[], Any] = lambda: None,
     ) -> None:
         """Begins; the chunks are with their tasks.
 
@@ -50,12 +54,16 @@ class Training:
             cluster: this process alone by default.
             policies: what decides between iterations; rank 0's are asked.
             clock: gives the seconds that a task took for so many samples, of those measured.
+            first: the number of the first iteration.
+            tell: returns what this rank tells all others in an iteration, of what JSON can hold.
         """
         self.trainer, self.tasks = trainer, tasks
         self._cluster = cluster or OneProcess()
         self._clock = clock
         self._solvers = {task: trainer.solver(task, store) for task, store in tasks.stores.items()}
-        self._iteration = 0
+        self.iteration = first
+        self._tell = tell
+        self.told: list[Any] = []
         self._has_ended = False
         self._shares: dict[int, float] = {}
         self.last: IterationMetrics | None = None
@@ -72,6 +80,11 @@ class Training:
         self._has_ended = True
         self._scheduler.close()
         self._threads.shutdown()
+
+    @property
+    def solvers(self) -> list[Solver]:
+        """Those of this rank's tasks that have chunks."""
+        return [self._solvers[task] for task, store in self.tasks.stores.items() if store.ids]
 
     def notify(self, event: Event) -> None:
         """Tells policies of an event, once the iteration under way is over; from any thread."""
@@ -100,13 +113,14 @@ class Training:
         if self._has_ended:
             raise RuntimeError("this training has ended: make another one.")
         self._scheduler.tell(self.last)
-        iteration = Iteration(self._iteration, len(self.tasks.working))
+        iteration = Iteration(self.iteration, len(self.tasks.working))
         updates, facts = self._solved([_read_only(array) for array in model], iteration)
         self.trainer.merge(self._cluster.sum(updates), iteration)
         done = {m["task"]: TaskMetrics(**m) for fact in facts for m in fact["tasks"]}
-        self.last = IterationMetrics(self._iteration, done, self.trainer.metrics())
+        self.last = IterationMetrics(self.iteration, done, self.trainer.metrics())
+        self.told = [fact["told"] for fact in facts]
         self._carry_out(facts[0]["plan"])
-        self._iteration += 1
+        self.iteration += 1
         return self.last
 
     def _solved(
@@ -118,9 +132,10 @@ class Training:
         def solve() -> tuple[list[list[np.ndarray]], dict[str, Any]]:
             solved = list(self._threads.map(lambda t: self._solve(t, model, iteration), working))
             metrics = [dataclasses.asdict(done) for _, done in solved]
-            return [made for made, _ in solved], {"tasks": metrics, "plan": self._scheduler.plan()}
+            fact = {"tasks": metrics, "plan": self._scheduler.plan(), "told": self._tell()}
+            return [made for made, _ in solved], fact
 
-        made, facts = self._cluster.together(solve, f"iteration {self._iteration}")
+        made, facts = self._cluster.together(solve, f"iteration {self.iteration}")
         parts = zip(*(made or [self.trainer.no_update()]), strict=True)
         return [_summed(some) for some in parts], facts
 

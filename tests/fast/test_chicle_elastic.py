@@ -1,0 +1,253 @@
+"""Elastic trainings on a network of threads: ranks join, get notice and die as schedules say."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from chicle_network import Member, Network
+
+from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems
+from trepak.tf_plugins.chicle.cutting import Cutting
+from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
+from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
+from trepak.tf_plugins.chicle.ledger import LedgerError
+from trepak.tf_plugins.chicle.rebalancing import Rebalancing
+from trepak.tf_plugins.chicle.roll_call import Present, call_roll
+
+SAMPLES, CHUNK_BYTES = 600, 2048
+PROBLEMS = Problems((Problem("hinge", c=0.02, positive=1.0),), 6)
+TOL = 1e-5
+
+
+def samples() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(SAMPLES, 6))
+    return x, (x @ rng.normal(size=6) + rng.normal(size=SAMPLES) > 0).astype(float)
+
+
+X, Y = samples()
+
+
+def cut(part: int, parts: int) -> Cutting:
+    mine = slice(SAMPLES * part // parts, SAMPLES * (part + 1) // parts)
+    fields = {"x": X[mine], "y": Y[mine], "weight": np.ones(len(Y[mine]))}
+    return Cutting(fields, PROBLEMS.state(), CHUNK_BYTES)
+
+
+def maker(network: Network, seed: int, commit_seconds: float = 0.0) -> Any:
+    def make(member: Member) -> ElasticTraining:
+        trainer = CocoaTrainer(PROBLEMS, TOL, 3000, seed)
+        policies = (ElasticScaling(seed), Rebalancing(seed=seed))
+        return ElasticTraining(
+            trainer,
+            cut,
+            member,
+            policies,
+            seed,
+            commit_seconds,
+            clock=lambda task, samples, seconds: samples * 1e-3,
+            say=network.lines.append,
+        )
+
+    return make
+
+
+def primal(weights: np.ndarray) -> float:
+    margins = np.where(Y == 1, 1, -1) * (X @ weights[0])
+    return float(0.5 * weights[0] @ weights[0] + 0.02 * np.maximum(0, 1 - margins).sum())
+
+
+def undisturbed() -> float:
+    network = Network(0, 1)
+    network.add(maker(network, 0))
+    (training,) = network.wait()
+    return primal(training.trainer.weights)
+
+
+BEST = undisturbed()
+
+
+def check(network: Network) -> list[Any]:
+    """All ranks that have not left have the optimum, and no chunk was left behind."""
+    outcomes = network.wait()
+    failed = [one[1] for one in outcomes if isinstance(one, tuple) and one[0] == "failed"]
+    if failed:
+        raise failed[0]
+    done = [one for one in outcomes if not isinstance(one, tuple)]
+    assert done
+    for training in done:
+        assert 0 <= training.trainer.gaps[-1] <= TOL
+        np.testing.assert_allclose(primal(training.trainer.weights), BEST, rtol=2 * TOL)
+        np.testing.assert_array_equal(training.trainer.weights, done[0].trainer.weights)
+        assert not training.tasks.ledger.unowned()
+    held = [chunk for one in done for store in one.tasks.stores.values() for chunk in store.ids]
+    assert sorted(held) == list(range(len(done[0].tasks.sizes)))
+    duals = _duals(done)
+    np.testing.assert_allclose(duals @ X, done[0].trainer.weights[0], rtol=1e-9, atol=1e-9)
+    left = [one for one in outcomes if isinstance(one, tuple) and one[0] == "left"]
+    if ("died",) not in outcomes:  # else the rendezvous may have come too soon for them
+        assert not any(held for _, held, why in left if why == "it was withdrawn"), left
+    return outcomes
+
+
+def _duals(done: list[Any]) -> np.ndarray:
+    """Returns the duals in the order of the samples, found by their features."""
+    places = {row.tobytes(): place for place, row in enumerate(X)}
+    duals = np.full(SAMPLES, np.nan)
+    for training in done:
+        for store in training.tasks.stores.values():
+            for chunk in store.chunks():
+                for row, dual in zip(chunk.view("x"), chunk.view("alpha"), strict=True):
+                    assert np.isnan(duals[places[row.tobytes()]]), "a sample is counted twice"
+                    duals[places[row.tobytes()]] = dual[0]
+    assert not np.isnan(duals).any(), "a sample is lost"
+    return duals
+
+
+def test_a_rank_joins_and_gets_its_share() -> None:
+    network = Network(1, 2)
+    make = maker(network, 1)
+    counts: list[dict[int, int]] = []
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank == 0 and metrics.iteration == 3 and len(network.members) == 2:
+            network.add(make)
+        if cluster.rank == 0:
+            counts.append({task: done.chunks for task, done in metrics.tasks.items()})
+
+    for _ in range(2):
+        network.add(make, after)
+    check(network)
+    assert len(counts[-1]) == 3
+    assert max(counts[-1].values()) - min(counts[-1].values()) <= 2, counts[-1]
+    assert re.fullmatch(
+        r"iteration \d+: host2 has joined as rank 2 of 3, and gets chunks of the others\.",
+        network.lines[0],
+    ), network.lines
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_rank_with_notice_leaves_without_chunks(who: int) -> None:
+    network = Network(2, 3)
+    make = maker(network, 2)
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank == 0 and metrics.iteration == 3:
+            network.members[who].why = "SIGTERM"
+
+    for _ in range(3):
+        network.add(make, after)
+    outcomes = check(network)
+    assert outcomes[who][0] == "left"
+    assert re.search(
+        rf"rank {who} on host{who} is to leave \(SIGTERM\); its \d+ chunks go to the others\.",
+        "\n".join(network.lines),
+    ), network.lines
+
+
+def test_a_host_that_is_no_longer_listed_leaves_without_chunks() -> None:
+    network = Network(3, 3)
+    make = maker(network, 3)
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank == 0 and metrics.iteration == 3 and network.members[1].host in network.hosts:
+            network.remove(network.members[1])
+
+    for _ in range(3):
+        network.add(make, after)
+    outcomes = check(network)
+    assert outcomes[1][0] == "left"
+    assert "host1 is to leave (its host is no longer listed)" in network.lines[0]
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("exchanges", range(8))
+def test_a_rank_dies_and_all_go_back(victim: int, exchanges: int) -> None:
+    network = Network(exchanges, 3)
+    make = maker(network, 4)
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank == 0 and metrics.iteration == 5:
+            member = network.members[victim]
+            if member.exchanges_left is None:
+                member.exchanges_left = exchanges
+
+    for _ in range(3):
+        network.add(make, after)
+    outcomes = check(network)
+    assert outcomes[victim] == ("died",)
+    line = next(one for one in network.lines if "lost" in one)
+    assert re.match(
+        rf"host{victim} was lost in iteration \d+: all go on from iteration \d+ with 2 ranks; \d+ "
+        r"chunks were read again",
+        line,
+    ), line
+
+
+def test_all_ranks_with_notice_is_an_error() -> None:
+    network = Network(6, 2)
+    make = maker(network, 6)
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if metrics.iteration == 3:
+            network.members[cluster.rank].why = "SIGTERM"
+
+    for _ in range(2):
+        network.add(make, after)
+    with pytest.raises(RuntimeError, match=r"all ranks are to leave the job \(SIGTERM\)"):
+        check(network)
+
+
+SCHEDULES = int(os.environ.get("CHICLE_SCHEDULES", "12"))
+
+
+@pytest.mark.parametrize("seed", range(SCHEDULES))
+def test_any_schedule(seed: int) -> None:
+    """Joins, notices, removals and kills, several of them, some while others are under way."""
+    rng = np.random.default_rng(seed)
+    network = Network(seed, 4)
+    make = maker(network, seed, commit_seconds=float(rng.choice([0.0, 0.02, 1e9])))
+    moments = sorted(int(one) for one in rng.integers(1, 40, 5))
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank != 0:
+            return
+        while moments and metrics.iteration >= moments[0]:
+            moments.pop(0)
+            act()
+
+    def act() -> None:
+        there = [m for m in network.members if not m.is_gone and m.exchanges_left is None]
+        staying = [m for m in there if not m.why and m.host in network.hosts]
+        what = rng.choice(["join", "notice", "remove", "kill"])
+        if what == "join" and len(there) < 5:
+            network.add(make, after)
+        elif len(staying) > 2:
+            one = staying[int(rng.integers(len(staying)))]
+            if what == "notice":
+                one.why = "SIGTERM"
+            elif what == "remove":
+                network.remove(one)
+            else:
+                one.exchanges_left = int(rng.integers(0, 30))
+
+    for _ in range(4):
+        network.add(make, after)
+    check(network)
+
+
+def test_the_roll() -> None:
+    both = call_roll([Present(0, 2, [0, 1], [3, 5]), Present(1, 2, [1, 3], [5, 4])], 4)
+    assert (both.version, both.giver, both.owners.tolist()) == (5, 0, [0, 0, -1, 1])
+    kept = call_roll(
+        [Present(0, 2, [0], [3, 5], {"3": [1]}), Present(None, 0, [], [], is_leaving=True)], 2
+    )
+    assert (kept.version, kept.ranks, kept.new) == (3, {0: 0, 2: 1}, [])
+    assert (kept.leaving, kept.next_task) == ([2], 3)
+    assert call_roll([Present(None, 0, [], [])] * 2, 0).version is None
+    with pytest.raises(LedgerError, match="no state of the same iteration"):
+        call_roll([Present(0, 2, [0], [3]), Present(1, 2, [1], [4])], 2)

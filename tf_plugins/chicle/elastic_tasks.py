@@ -1,0 +1,267 @@
+"""The tasks of an elastic job: their chunks stay whole while ranks come, leave and die.
+
+After each change the ranks call the roll (`roll_call.py`), and go on from the latest state that all
+of them have. Chunks that were lost with a rank are made again from the source. Their state is what
+the next rank has kept of it since the last commit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from trepak.tf_plugins.chicle.chunk import Chunk
+from trepak.tf_plugins.chicle.chunk_store import ChunkStore
+from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
+from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError
+from trepak.tf_plugins.chicle.moving import Tasks
+from trepak.tf_plugins.chicle.placing import place
+from trepak.tf_plugins.chicle.roll_call import Present, Roll, call_roll
+from trepak.tf_plugins.chicle.supply import Supply
+
+_SIZES, _PARTS = "chunk sizes", "chunks of parts"
+_IDS = "ids"
+
+
+class Joined(NamedTuple):
+    """What the ranks go on with.
+
+    Attributes:
+        version: the iteration that they go on from.
+        saved: what was saved with it.
+        new: tasks that have no chunks yet, and are to get some.
+        read: the ids of chunks that were lost, and read again.
+        begun_anew: of these, those whose state was lost: it is zeros.
+        is_unsound: whether the trainer is to `recover`, and a commit to follow.
+    """
+
+    version: int
+    saved: Arrays
+    new: list[int]
+    read: list[int]
+    begun_anew: list[int]
+    is_unsound: bool
+
+
+class ElasticTasks:
+    """This rank's task, over all changes of the job.
+
+    Attributes:
+        tasks: since the last `join`.
+        number: this rank's own; None before the first `join`.
+        at: the iteration after which the chunks have the state that they have now; None: amid one.
+    """
+
+    def __init__(self, supply: Supply, seed: int = 0, checked: bool = False) -> None:
+        """Makes one without chunks.
+
+        Args:
+            supply: makes chunks.
+            seed: who gets which chunk in the beginning depends on it alone.
+            checked: see `ChunkStore`.
+        """
+        self._supply, self._seed, self._checked = supply, seed, checked
+        self._store = ChunkStore(checked)
+        self.tasks: Tasks | None = None
+        self.number: int | None = None
+        self.at: int | None = None
+        self._next_number = 0
+        self._is_unsound = False
+        self._committed: int | None = None
+        # By version: what was saved, and the state of the chunks of the rank before this one.
+        self._saved: dict[int, Arrays] = {}
+        self._kept: dict[int, Arrays] = {}
+
+    def join(
+        self, cluster: Cluster, save: Callable[[], Arrays], is_leaving: bool = False
+    ) -> Joined | None:
+        """Calls the roll, and makes the chunks whole; a collective call of all ranks.
+
+        Args:
+            cluster: the ranks that there are now.
+            save: returns what belongs to the state of now; asked where that is what all go on from.
+            is_leaving: whether this rank was given notice.
+
+        Returns:
+            What all ranks go on with; None: nobody has begun, and all are to call `begin`.
+
+        Raises:
+            LedgerError: a chunk has several owners, or ranks have no state in common.
+            ValueError: the source can't be read, or does not have the same samples any more.
+            HorovodInternalError: another rank has died or left; call it again with those there are.
+        """
+        for arrived in cluster.take_arrived():
+            self._take_in(Chunk(arrived.chunk))
+        versions = {v for v in (self._committed, self.at) if v is not None}
+        mine = Present(
+            self.number,
+            self._next_number,
+            self._store.ids if versions else [],
+            sorted(versions),
+            {str(version): kept[_IDS].tolist() for version, kept in self._kept.items()},
+            is_leaving,
+            self._is_unsound,
+        )
+        told = cluster.gather([dataclasses.asdict(mine), self._supply.chunks], "the roll")
+        everyone = [Present(**present) for present, _ in told]
+        roll = call_roll(everyone, max(chunks for _, chunks in told))
+        if roll.version is None:
+            return None
+        saved = self._shared(roll, cluster, save)
+        self._go_back(roll.version, saved)
+        self.number = next(task for task, rank in roll.ranks.items() if rank == cluster.rank)
+        self._next_number = roll.next_task
+        read, anew = self._made_whole(roll, cluster)
+        self._is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
+        self._committed = self.at = roll.version
+        assert self.tasks is not None
+        new = [task for task in roll.new if not self.tasks.ledger.chunks_of(task)]
+        return Joined(roll.version, saved, new, read, anew, self._is_unsound)
+
+    def begin(self, cluster: Cluster, saved: Arrays) -> Joined:
+        """Reads all chunks, gives them to tasks at random, and commits; a collective call.
+
+        Args:
+            cluster: the ranks.
+            saved: what belongs to the state of the beginning; the same on all ranks.
+
+        Raises:
+            ValueError: the source can't be read.
+            HorovodInternalError: another rank has died or left; call `join` again.
+        """
+        cutting, _ = cluster.together(
+            lambda: (self._supply.part(cluster.rank, cluster.size), None), "how samples are cut"
+        )
+        self._supply.sizes = cluster.gather(cutting.sizes, "the parts' chunks")
+        self.tasks = place(cutting, cluster.size, cluster, self._seed, self._checked)
+        for rank in range(cluster.size):
+            if rank not in self.tasks.ranks:
+                self.tasks.add(rank, rank, rank == cluster.rank)
+        self.number, self._next_number, self.at = cluster.rank, cluster.size, 0
+        self._store = self.tasks.stores[self.number]
+        self.commit(cluster, saved)
+        return Joined(0, saved, [], [], [], False)
+
+    def commit(self, cluster: Cluster, saved: Arrays) -> None:
+        """Makes the state of now what a failure leads back to; a collective call, between two.
+
+        A rank may end it while others fail in it. The others have that state, too, as they have not
+        gone on from it, so that the roll finds it on all.
+
+        Args:
+            cluster: the ranks.
+            saved: what belongs to it.
+
+        Raises:
+            HorovodInternalError: another rank has died or left.
+        """
+        assert self.at is not None
+        kept = cluster.pass_on(_states(self._store), "the chunks' state")
+        before = self._committed
+        self._kept[self.at], self._saved[self.at] = kept, saved
+        cluster.gather(self.at, "the commit")
+        self._store.commit()
+        self._committed, self._is_unsound = self.at, False
+        for versions in (self._kept, self._saved):
+            for old in set(versions) - {before, self.at}:
+                del versions[old]
+
+    def _shared(self, roll: Roll, cluster: Cluster, save: Callable[[], Arrays]) -> Arrays:
+        """Returns what was saved with a version, and learns how samples were cut."""
+        mine: Arrays = {}
+        if cluster.rank == roll.giver:
+            assert roll.version is not None
+            had = self._saved.get(roll.version)
+            mine = dict(save() if had is None else had)
+            mine[_SIZES] = np.asarray([size for part in self._supply.sizes for size in part])
+            mine[_PARTS] = np.asarray([len(part) for part in self._supply.sizes])
+        saved = dict(cluster.gather_arrays(mine, "the state")[roll.giver])
+        sizes, parts = saved.pop(_SIZES), saved.pop(_PARTS)
+        each = np.split(sizes, np.cumsum(parts)[:-1])
+        self._supply.sizes = [[int(size) for size in part] for part in each]
+        return saved
+
+    def _go_back(self, version: int, saved: Arrays) -> None:
+        """Gives this rank's chunks the state of a version; the roll may be called again after it."""
+        self._saved = {version: saved}
+        self._kept = {v: kept for v, kept in self._kept.items() if v == version}
+        if self.at == version:
+            self._store.commit()
+        elif self._committed == version:
+            self._store.restore()
+        else:  # it is new, and has had nothing that counts
+            self._store = ChunkStore(self._checked)
+            return
+        self._committed = self.at = version
+
+    def _made_whole(self, roll: Roll, cluster: Cluster) -> tuple[list[int], list[int]]:
+        """Drops what another has, makes what nobody has, and checks that all ranks agree.
+
+        Returns:
+            The ids of chunks that were made, and of those of them whose state was lost.
+        """
+        assert self.number is not None and roll.version is not None
+        for chunk in self._store.ids:
+            if roll.owners[chunk] != self.number:
+                self._store.take(chunk)
+        ledger = Ledger.of(roll.owners)
+        lost = ledger.unowned()
+        states: Arrays = {}
+        if lost:
+            for theirs in cluster.gather_arrays(self._kept_of(lost, roll.version), "lost state"):
+                states |= theirs
+            readers = sorted(roll.ranks)
+            for chunk, part in zip(lost, self._supply.parts_of(lost), strict=True):
+                ledger.assign(chunk, readers[part % len(readers)])
+            cluster.together(lambda: self._read(ledger, lost, states), "lost chunks")
+        sizes = [size for part in self._supply.sizes for size in part]
+        self.tasks = Tasks({self.number: self._store}, ledger, roll.ranks, sizes)
+        self.tasks.leaving = set(roll.leaving)
+        digests = cluster.gather(ledger.digest(), "the ledger")
+        if len(set(digests)) > 1:
+            raise LedgerError(f"the ranks' ledgers differ after the roll: {digests}.")
+        return lost, sorted(set(lost) - {_chunk_of(key) for key in states})
+
+    def _kept_of(self, lost: list[int], version: int) -> Arrays:
+        """Returns what this rank has kept of lost chunks' state; of each chunk at least its id."""
+        kept = self._kept.get(version, {_IDS: np.zeros(0, int)})
+        ids = set(kept[_IDS].tolist()) & set(lost)
+        states = {k: v for k, v in kept.items() if k != _IDS and _chunk_of(k) in ids}
+        return states | {_key(chunk, ""): np.zeros(0) for chunk in ids}
+
+    def _read(self, ledger: Ledger, lost: list[int], states: Arrays) -> tuple[None, None]:
+        assert self.number is not None
+        mine = [chunk for chunk in lost if chunk in set(ledger.chunks_of(self.number))]
+        for chunk in self._supply.made(mine):
+            for name, field in chunk.fields.items():
+                if field.is_state and _key(chunk.id, name) in states:
+                    chunk.view(name, writable=True)[...] = states[_key(chunk.id, name)]
+            self._store.add(chunk)
+        self._store.commit()
+        return None, None
+
+    def _take_in(self, chunk: Chunk) -> None:
+        """Takes a chunk that has come in a move that failed; it may be here already."""
+        if chunk.id not in self._store.ids:
+            self._store.add(chunk)
+
+
+def _states(store: ChunkStore) -> Arrays:
+    """Returns the state of all chunks of a store, and their ids."""
+    return {_IDS: np.asarray(store.ids, int)} | {
+        _key(chunk.id, name): chunk.view(name)
+        for chunk in store.chunks()
+        for name, field in chunk.fields.items()
+        if field.is_state
+    }
+
+
+def _key(chunk: int, field: str) -> str:
+    return f"{chunk} {field}"
+
+
+def _chunk_of(key: str) -> int:
+    return int(key.split(" ", 1)[0])

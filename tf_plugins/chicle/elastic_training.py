@@ -1,0 +1,151 @@
+"""A training that goes on while ranks join, leave and die.
+
+In a job that isn't elastic it is a plain training.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.tf_plugins.chicle.elastic_tasks import ElasticTasks, Joined
+from trepak.tf_plugins.chicle.members import Members, ResourceManager
+from trepak.tf_plugins.chicle.policy import Policy, TasksJoined
+from trepak.tf_plugins.chicle.supply import Cut, Supply
+from trepak.tf_plugins.chicle.trainer import IterationMetrics, Trainer
+from trepak.tf_plugins.chicle.training import Clock, Training, wall_clock
+
+After = Callable[[IterationMetrics], Any]
+
+
+class ElasticTraining:
+    """A trainer, a source of samples, and the policies, over all changes of a job.
+
+    Attributes:
+        tasks: this rank's task, and its chunks.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        cut: Cut,
+        resources: ResourceManager,
+        policies: Sequence[Policy] = (),
+        seed: int = 0,
+        commit_seconds: float = 10.0,
+        clock: Clock = wall_clock,
+        say: Callable[[str], None] = lambda line: print(f"trepak: {line}", flush=True),
+    ) -> None:
+        """Makes it; nothing is read yet.
+
+        Args:
+            trainer: this rank's, which can `save` and `load`.
+            cut: returns how a part's samples are cut: (part, parts) -> Cutting. Any rank may be
+                asked for any part, at any time.
+            resources: what decides which hosts there are.
+            policies: what decides between iterations; those of the present rank 0 are asked.
+            seed: who gets which chunk in the beginning depends on it alone.
+            commit_seconds: between two commits; what is trained since the last one is trained again
+                after a failure.
+            clock: see `Training`.
+            say: shows a line, on rank 0: one for each event.
+        """
+        self._trainer, self._resources, self._policies = trainer, resources, policies
+        self._commit_seconds, self._clock, self._say = commit_seconds, clock, say
+        self.tasks = ElasticTasks(Supply(cut), seed)
+        self._last_commit = 0.0
+        self._reached = 0  # the iteration that was under way when the last round ended
+        self._hosts: dict[int, str] = {}  # by task, in the last round
+
+    def round(self, cluster: Cluster, after: After | None = None) -> Training:
+        """Trains until the trainer has no model to go on from, or the ranks change.
+
+        A collective call of all ranks that there are.
+
+        Args:
+            cluster: the ranks.
+            after: is called after each iteration, when chunks have moved.
+
+        Returns:
+            The training, which has ended.
+
+        Raises:
+            HorovodInternalError: a rank has died: call it again with those that there are.
+            HostsUpdatedInterrupt: ranks come or go: call it again with those that there are.
+            RuntimeError: all ranks were given notice.
+            ValueError: samples can't be read, or another rank has failed.
+        """
+        joined = self._joined(cluster)
+        tasks, number = self.tasks.tasks, self.tasks.number
+        assert tasks is not None and number is not None
+        members = Members(self._resources, cluster.rank, number, self._say)
+
+        def tell() -> dict[str, Any]:
+            is_due = time.monotonic() - self._last_commit >= self._commit_seconds
+            return {**members.tell(), "commits": cluster.rank == 0 and is_due}
+
+        training = Training(
+            self._trainer, tasks, cluster, self._policies, self._clock, joined.version, tell
+        )
+        with training:
+            self._recover(joined, training, cluster)
+            self._tell_of(joined, training, cluster)
+            while (model := self._trainer.model()) is not None:
+                self.tasks.at, self._reached = None, training.iteration
+                metrics = training.iterate(model)
+                self.tasks.at = self._reached = training.iteration
+                if after is not None:
+                    after(metrics)
+                self._between(training, members, cluster)
+        return training
+
+    def _between(self, training: Training, members: Members, cluster: Cluster) -> None:
+        if training.told[0]["commits"]:
+            self.tasks.commit(cluster, self._trainer.save())
+            self._last_commit = time.monotonic()
+        members.heed(training.told, training)
+
+    def _joined(self, cluster: Cluster) -> Joined:
+        is_leaving = self._resources.notice() is not None
+        joined = self.tasks.join(cluster, self._trainer.save, is_leaving)
+        if joined is None:
+            self._trainer.begin(cluster)
+            joined = self.tasks.begin(cluster, self._trainer.save())
+        else:
+            self._trainer.load(joined.saved)
+        self._last_commit = time.monotonic()
+        return joined
+
+    def _recover(self, joined: Joined, training: Training, cluster: Cluster) -> None:
+        if joined.is_unsound:
+            self._trainer.recover(training.solvers, cluster)
+            self.tasks.commit(cluster, self._trainer.save())
+
+    def _tell_of(self, joined: Joined, training: Training, cluster: Cluster) -> None:
+        """Has policies give new tasks chunks, and shows what has happened."""
+        if joined.new and cluster.rank == 0:
+            training.notify(TasksJoined(tuple(joined.new)))
+        before = self._hosts
+        hosts = cluster.gather(self._resources.host, "the hosts")
+        self._hosts = {task: hosts[rank] for task, rank in training.tasks.ranks.items()}
+        if cluster.rank != 0 or not before:
+            return
+        count = len(hosts)
+        for task in sorted(set(self._hosts) - set(before)):
+            rank = training.tasks.ranks[task]
+            self._say(
+                f"iteration {joined.version}: {self._hosts[task]} has joined as rank {rank} of "
+                f"{count}, and gets chunks of the others."
+            )
+        gone = [before[task] for task in sorted(set(before) - set(self._hosts))]
+        if gone and not joined.read:
+            self._say(f"iteration {joined.version}: {', '.join(gone)} has left; {count} ranks.")
+        elif joined.read:
+            anew = f", {len(joined.begun_anew)} of them from zeros" if joined.begun_anew else ""
+            self._say(
+                f"{', '.join(gone) or 'a rank'} was lost in iteration {self._reached}: all go on "
+                f"from iteration {joined.version} with {count} ranks; {len(joined.read)} chunks "
+                f"were read again{anew}."
+            )
