@@ -95,6 +95,11 @@ KNOBS = (
     ),
     Knob("TREPAK_SEED", "0", "Seed of the delays; set by `trepak lab run`."),
     Knob(
+        "TREPAK_MEMBERSHIP",
+        "",
+        "Port and token with which ranks ask the launcher about hosts; set by `trepak elastic`.",
+    ),
+    Knob(
         "TREPAK_LAB", "", "Name of the lab that this process belongs to; set by `trepak lab run`."
     ),
 )

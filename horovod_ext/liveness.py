@@ -228,16 +228,24 @@ def _store() -> tuple[str, int]:
 
 
 def _put(scope: str, key: str, value: object) -> None:
-    _ask("PUT", scope, key, json.dumps(value).encode())
+    ask_store("PUT", scope, key, json.dumps(value).encode())
 
 
 def _get(scope: str, key: str) -> list | None:
-    status, body = _ask("GET", scope, key)
+    status, body = ask_store("GET", scope, key)
     return json.loads(body) if status == http.client.OK else None
 
 
-def _ask(method: str, scope: str, key: str, body: bytes | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(*_store(), timeout=_STORE_SECONDS)
+def ask_store(
+    method: str, scope: str, key: str, body: bytes | None = None, seconds: float = _STORE_SECONDS
+) -> tuple[int, bytes]:
+    """Asks the key-value store of Gloo's launcher; returns HTTP's status, and the value.
+
+    Raises:
+        OSError: it does not answer within that many seconds.
+        http.client.HTTPException: what answers does not speak HTTP.
+    """
+    connection = http.client.HTTPConnection(*_store(), timeout=seconds)
     try:
         connection.request(method, f"/{scope}/{key}", body)
         answer = connection.getresponse()

@@ -14,6 +14,7 @@ from typing import Any
 
 import trepak
 from trepak.scripts.dymem_plan import add_parser as add_dymem_parser
+from trepak.scripts.elastic.commands import add_parser as add_elastic_parser
 from trepak.scripts.entrance import MOST_PROCESSES, Parser, run_command, value, whole_number
 from trepak.scripts.errors import InputError, check_writable
 from trepak.scripts.examples.launch_ctr import add_parser as add_ctr_parser
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(run=_doctor)
     add_dymem_parser(commands)
+    add_elastic_parser(commands)
     add_lab_parser(commands)
     top = commands.add_parser(
         "top",

@@ -1,5 +1,6 @@
 """Elastic training: `run`, states and the callbacks that keep them."""
 
+from trepak.horovod_ext.membership import leave
 from trepak.tf_plugins.callbacks.elastic_callbacks import (
     CommitStateCallback,
     UpdateBatchStateCallback,
@@ -23,5 +24,6 @@ __all__ = [
     "TensorFlowState",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",
+    "leave",
     "run",
 ]

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
 
-from trepak.horovod_ext import basics
-from trepak.horovod_ext.broadcasting import broadcast_object, broadcast_variables
+from trepak.horovod_ext import basics, membership
+from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.reduced_sites import ReducedSites
 from trepak.horovod_ext.variables import check_agreement, tf_variable
+from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
 
 # Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
 COUNTED_IN = "batch_counted_in"
@@ -24,6 +25,10 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     Before each start the state is synchronized from rank 0; after a failed collective it is first
     restored to its last commit. `func` must make no collective call before it uses its state.
+
+    In a job that `trepak elastic` has started, a rank that gets SIGTERM leaves with all ranks of
+    its host when states look for other hosts; the process then ends with 0. If all have notice,
+    all end with 143.
 
     Args:
         func: takes a state as first argument.
@@ -40,15 +45,32 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         ReducedSites.streams = first_stream
         return func(state, *args, **kwargs)
 
-    return run_fn(training, _reset)
+    restarted = run_fn(training, _reset)
+
+    @functools.wraps(func)
+    def watched(state: Any, *args: Any, **kwargs: Any) -> Any:
+        membership.watch()
+        try:
+            return restarted(state, *args, **kwargs)
+        finally:
+            membership.unwatch()
+
+    return watched
 
 
 def _reset() -> None:
+    rank = f"rank {basics.rank()}" if basics.is_initialized() else "a rank"
     basics.shutdown()
+    if membership.is_over():
+        raise SystemExit(TERMINATED)  # before it waits for ranks, or a driver, that are gone
+    if membership.is_left_out():
+        membership.take_leave()
+        say(f"{membership.host()}, {rank}, has left the job.")
+        raise SystemExit(0)
     basics.init()
 
 
-class TensorFlowState(ObjectState):
+class TensorFlowState(MemberState):
     """State made of TensorFlow or Keras variables, and of further attributes."""
 
     def __init__(
@@ -73,7 +95,7 @@ class TensorFlowState(ObjectState):
         self.variables = [tf_variable(v) for v in variables]
         self._saved: list[Any] = []
         self._save_variables()
-        super().__init__(bcast_object=broadcast_object, get_rank=basics.rank, **kwargs)
+        super().__init__(**kwargs)
 
     def save(self) -> None:
         """Commits the values in this rank's memory."""
