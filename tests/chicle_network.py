@@ -7,6 +7,7 @@ an error, as with real sockets.
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -50,17 +51,25 @@ class Member(ResourceManager):
         self.network, self.host = network, host
         self.why: str | None = None
         self.exchanges_left: int | None = None  # until it dies
-        self.is_gone = self.is_waiting = False
+        self.is_gone = self.is_waiting = self.is_refused = False
         self.outcome: Any = None
 
     def notice(self) -> str | None:
         return self.why
 
-    def withdraw(self) -> bool:
+    def withdraw(self, hosts: Sequence[str]) -> None:
         with self.network.changed:
-            self.network.hosts.discard(self.host)
-            self.network.has_news = True
-        return True
+            staying = {one.host for one in self.network.members if not one.why and not one.is_gone}
+            if staying.intersection(hosts, self.network.hosts):
+                self.network.hosts.discard(self.host)
+                self.network.has_news = True
+            else:
+                self.is_refused = True
+
+    def is_over(self) -> bool:
+        return self.is_refused and not any(
+            one.why is None and not one.is_gone for one in self.network.members
+        )
 
     def has_changed(self) -> bool:
         return self.network.has_news
@@ -120,7 +129,8 @@ class Network:
             while True:
                 cluster = self._rendezvous(member)
                 try:
-                    member.outcome = training.round(cluster, lambda m: after and after(cluster, m))
+                    then = functools.partial(after, cluster) if after else None
+                    member.outcome = training.round(cluster, then)
                     break
                 except (HorovodInternalError, HostsUpdatedInterrupt):
                     pass

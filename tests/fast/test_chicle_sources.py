@@ -12,6 +12,7 @@ import tensorflow as tf
 from sklearn.datasets import dump_svmlight_file
 
 from trepak import chicle
+
 SIZES = (1, 2, 3, 7)
 
 
@@ -39,9 +40,7 @@ def test_lines_of_libsvm(tmp_path: Path, size: int) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("header", [True, False])
-def test_lines_of_csv(
-    tmp_path: Path, size: int, header: bool
-) -> None:
+def test_lines_of_csv(tmp_path: Path, size: int, header: bool) -> None:
     x, y = samples()
     path = tmp_path / "samples.csv"
     table = np.column_stack([x[:, :1], y, x[:, 1:]])
@@ -80,7 +79,7 @@ def test_files_that_are_wrong_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="wrong: "):
         chicle.LibsvmFile(path, 4).mine()
     path.write_text("1,2\n3,x\n")
-    with pytest.raises(ValueError, match="no line of .* begins in part [0-9] of 5: start fewer ranks"):
+    with pytest.raises(ValueError, match="no line of .* in part [0-9] of 5: start fewer ranks"):
         parts(chicle.CsvFile(path, skip_header=True), 5)
     with pytest.raises(ValueError, match="wrong: could not convert"):
         chicle.CsvFile(path).mine()

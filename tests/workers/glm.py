@@ -19,7 +19,8 @@ from trepak.horovod_ext import exchange
 from trepak.tf_plugins.chicle.cluster import chunk_mover, cluster_of_job
 from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems
 from trepak.tf_plugins.chicle.cutting import Cutting
-from trepak.tf_plugins.chicle.glm_fitting import Samples, means
+from trepak.tf_plugins.chicle.glm_fitting import means
+from trepak.tf_plugins.chicle.glm_trainer import Samples
 from trepak.tf_plugins.chicle.placing import place
 
 

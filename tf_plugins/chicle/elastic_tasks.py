@@ -185,7 +185,7 @@ class ElasticTasks:
         return saved
 
     def _go_back(self, version: int, saved: Arrays) -> None:
-        """Gives this rank's chunks the state of a version; the roll may be called again after it."""
+        """Gives this rank's chunks the state of a version; another roll may follow."""
         self._saved = {version: saved}
         self._kept = {v: kept for v, kept in self._kept.items() if v == version}
         if self.at == version:

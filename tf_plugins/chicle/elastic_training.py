@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from horovod.common.exceptions import HostsUpdatedInterrupt
+
 from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.elastic_tasks import ElasticTasks, Joined
 from trepak.tf_plugins.chicle.members import Members, ResourceManager
@@ -74,7 +76,7 @@ class ElasticTraining:
         Raises:
             HorovodInternalError: a rank has died: call it again with those that there are.
             HostsUpdatedInterrupt: ranks come or go: call it again with those that there are.
-            RuntimeError: all ranks were given notice.
+            AllLeaveError: all ranks were given notice.
             ValueError: samples can't be read, or another rank has failed.
         """
         joined = self._joined(cluster)
@@ -83,8 +85,15 @@ class ElasticTraining:
         members = Members(self._resources, cluster.rank, number, self._say)
 
         def tell() -> dict[str, Any]:
+            self.tasks.at, self._reached = None, training.iteration
             is_due = time.monotonic() - self._last_commit >= self._commit_seconds
             return {**members.tell(), "commits": cluster.rank == 0 and is_due}
+
+        def between(metrics: IterationMetrics) -> None:
+            self.tasks.at = self._reached = training.iteration
+            if after is not None:
+                after(metrics)
+            self._between(training, members, cluster)
 
         training = Training(
             self._trainer, tasks, cluster, self._policies, self._clock, joined.version, tell
@@ -92,20 +101,21 @@ class ElasticTraining:
         with training:
             self._recover(joined, training, cluster)
             self._tell_of(joined, training, cluster)
-            while (model := self._trainer.model()) is not None:
-                self.tasks.at, self._reached = None, training.iteration
-                metrics = training.iterate(model)
-                self.tasks.at = self._reached = training.iteration
-                if after is not None:
-                    after(metrics)
-                self._between(training, members, cluster)
+            training.run(between)
         return training
 
     def _between(self, training: Training, members: Members, cluster: Cluster) -> None:
         if training.told[0]["commits"]:
-            self.tasks.commit(cluster, self._trainer.save())
-            self._last_commit = time.monotonic()
-        members.heed(training.told, training)
+            self._commit(cluster)
+        try:
+            members.heed(training.told, training.tasks, training.notify)
+        except HostsUpdatedInterrupt:
+            self._commit(cluster)  # so that nothing is lost with a host that goes meanwhile
+            raise
+
+    def _commit(self, cluster: Cluster) -> None:
+        self.tasks.commit(cluster, self._trainer.save())
+        self._last_commit = time.monotonic()
 
     def _joined(self, cluster: Cluster) -> Joined:
         is_leaving = self._resources.notice() is not None
@@ -121,7 +131,7 @@ class ElasticTraining:
     def _recover(self, joined: Joined, training: Training, cluster: Cluster) -> None:
         if joined.is_unsound:
             self._trainer.recover(training.solvers, cluster)
-            self.tasks.commit(cluster, self._trainer.save())
+            self._commit(cluster)
 
     def _tell_of(self, joined: Joined, training: Training, cluster: Cluster) -> None:
         """Has policies give new tasks chunks, and shows what has happened."""

@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 
 from trepak.tf_plugins.chicle.cluster import Cluster
-from trepak.tf_plugins.chicle.glm_fitting import Samples
 
 _OF_ONE_RANK = ("random_state", "verbose")  # parameters that may differ
 
 
-def agree(model: Any, read: Callable[[], Samples], cluster: Cluster) -> Samples:
+def agree(model: Any, read: Callable[[], Any], cluster: Cluster) -> Any:
     """Reads this rank's samples, and checks that all ranks can fit a model together.
 
     A collective call.
 
     Args:
         model: that is asked for.
-        read: reads and checks what this rank was given.
+        read: reads and checks what this rank was given: `Samples`.
         cluster: the ranks.
+
+    Returns:
+        What was read.
 
     Raises:
         ValueError: the ranks were asked for different models, or have samples of different features
@@ -33,9 +35,9 @@ def agree(model: Any, read: Callable[[], Samples], cluster: Cluster) -> Samples:
         Exception: what `read` raises.
     """
 
-    def make() -> tuple[Samples, dict[str, str]]:
+    def make() -> tuple[Any, dict[str, str]]:
         part = read()
-        return part, _facts(model, part)
+        return part, _facts(model, part.x, str(part.x.dtype))
 
     part, facts = cluster.together(make, "what is to be fitted")
     for rank, theirs in enumerate(facts):
@@ -48,11 +50,23 @@ def agree(model: Any, read: Callable[[], Samples], cluster: Cluster) -> Samples:
     return part
 
 
-def _facts(model: Any, part: Samples) -> dict[str, str]:
+def agreed_facts(model: Any, x: Any, dtype: str | None = None) -> str:
+    """Returns in words what all ranks must have alike.
+
+    Args:
+        model: that is asked for.
+        x: [samples, features].
+        dtype: of the samples, if it is not that of x.
+    """
+    facts = _facts(model, x, dtype or str(x.dtype))
+    return ", ".join(f"{name} = {value}" for name, value in facts.items())
+
+
+def _facts(model: Any, x: Any, dtype: str) -> dict[str, str]:
     parameters = {
         name: repr(value) for name, value in model.get_params().items() if name not in _OF_ONE_RANK
     }
-    about = {"class": type(model).__name__, "features": part.x.shape[1], "dtype": part.x.dtype}
+    about = {"class": type(model).__name__, "features": x.shape[1], "dtype": dtype}
     return {**{name: str(value) for name, value in about.items()}, **parameters}
 
 

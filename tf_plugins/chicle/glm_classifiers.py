@@ -7,18 +7,19 @@ samples, and all ranks end with the same model. They are trained by CoCoA (`coco
 from __future__ import annotations
 
 import abc
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from trepak.tf_plugins.chicle.cluster import Cluster, cluster_of_job
-from trepak.tf_plugins.chicle.cocoa import Problem
+from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
+from trepak.tf_plugins.chicle.cocoa import Problem, Problems
 from trepak.tf_plugins.chicle.cutting import CHUNK_BYTES
 from trepak.tf_plugins.chicle.glm_agreement import all_classes
-from trepak.tf_plugins.chicle.glm_fitting import Samples
-from trepak.tf_plugins.chicle.glm_model import LinearModel
+from trepak.tf_plugins.chicle.glm_fitting import Fitted
+from trepak.tf_plugins.chicle.glm_model import Given, LinearModel
+from trepak.tf_plugins.chicle.glm_trainer import LinearTask, Samples
 
 
 class _LinearClassifier(ClassifierMixin, LinearModel, abc.ABC):
@@ -49,50 +50,16 @@ class _LinearClassifier(ClassifierMixin, LinearModel, abc.ABC):
     def _loss(self) -> str:
         """Returns what `Problem` calls the loss."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Fits the model to this rank's samples and those of all other ranks.
+    def _task(self, given: Given) -> LinearTask:
+        return _Classes(given, self._loss(), self.C, self._bias(), self.class_weight)
 
-        Args:
-            X: [samples, features], dense or sparse, of numbers; converted to float64 unless it is
-                of float32.
-            y: their classes.
-            sample_weight: of each sample's loss; 1 by default.
-
-        Returns:
-            This, with the attributes `coef_` [models, features], `intercept_` [models], `classes_`,
-            `n_iter_` and `duality_gap_`.
-
-        Raises:
-            ValueError: an argument or a parameter is wrong, on any rank, or not the same on all.
-            HorovodInternalError: another rank has died or left.
-        """
-        cluster = cluster_of_job()
-        read = self._agreed(X, y, sample_weight, cluster, check_classification_targets)
-        x, y, weight = read.x, read.y, read.weight
-        self.classes_ = all_classes(y, cluster)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of at least two classes, and the samples of "
-                f"all ranks are of one class: {self.classes_[0]}."
-            )
-        places = np.searchsorted(self.classes_, y).astype(np.float64)
-        by_class = _class_weights(self.class_weight, places, self.classes_, weight, cluster)
-        samples = Samples(x, places, weight * by_class[places.astype(int)])
-        fitted = self._train(samples, self._problems(), None, cluster)
-        biased = np.split(fitted.weights, [x.shape[1]], axis=1)
+    def _take(self, fitted: Fitted) -> None:
+        self.classes_ = _classes_of(fitted.facts)
+        biased = np.split(fitted.weights, [int(fitted.facts["features"])], axis=1)
         self.coef_ = np.ascontiguousarray(biased[0])
         self.intercept_ = (
             self._bias() * biased[1][:, 0] if self.fit_intercept else np.zeros(len(self.coef_))
         )
-        return self
-
-    def _problems(self) -> list[Problem]:
-        classes = len(self.classes_)
-        positives = [1] if classes == 2 else range(classes)
-        return [
-            Problem(self._loss(), self.C, positive=float(place), bias=self._bias())
-            for place in positives
-        ]
 
     def _bias(self) -> float:
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
@@ -197,6 +164,49 @@ class LogisticRegression(_LinearClassifier):
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
 
+class _Classes(LinearTask):
+    """One class against the other, or each against all others."""
+
+    def __init__(self, given: Given, loss: str, c: float, bias: float, class_weight: Any) -> None:
+        self._given, self._loss, self._c, self._bias = given, loss, c, bias
+        self._class_weight = class_weight
+
+    def read(self, part: int, parts: int) -> Samples:
+        return self._given.read(part, parts, check_classification_targets)
+
+    def described(self, mine: Samples, cluster: Cluster) -> Arrays:
+        classes = all_classes(mine.y, cluster)
+        if len(classes) < 2:
+            raise ValueError(
+                "a classifier needs samples of at least two classes, and the samples of all ranks "
+                f"are of one class: {classes[0]}."
+            )
+        places = np.searchsorted(classes, mine.y)
+        by_class = _class_weights(self._class_weight, places, classes, mine.weight, cluster)
+        is_object = np.asarray(classes.dtype.kind == "O")
+        plain = classes.astype(str) if is_object else classes
+        return {"classes": plain, "are_objects": is_object, "class_weights": by_class}
+
+    def encoded(self, samples: Samples, facts: Arrays) -> Samples:
+        places = np.searchsorted(_classes_of(facts), samples.y)
+        weight = samples.weight * facts["class_weights"][places]
+        return Samples(samples.x, places.astype(np.float64), weight)
+
+    def problems(self, facts: Arrays) -> Problems:
+        classes = len(facts["classes"])
+        positives = [1] if classes == 2 else range(classes)
+        each = [
+            Problem(self._loss, self._c, positive=float(place), bias=self._bias)
+            for place in positives
+        ]
+        return Problems(tuple(each), int(facts["features"]))
+
+
+def _classes_of(facts: Arrays) -> np.ndarray:
+    classes = facts["classes"]
+    return classes.astype(object) if facts["are_objects"] else classes
+
+
 def _class_weights(
     given: Any, places: np.ndarray, classes: np.ndarray, weight: np.ndarray, cluster: Cluster
 ) -> np.ndarray:
@@ -206,7 +216,7 @@ def _class_weights(
     if isinstance(given, str):
         if given != "balanced":
             raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {given!r}.")
-        mine = np.bincount(places.astype(int), weight, len(classes))
+        mine = np.bincount(places, weight, len(classes))
         (counts,) = cluster.sum([mine])
         if not counts.all():
             none = classes[counts.argmin()]

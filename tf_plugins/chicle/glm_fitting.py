@@ -2,38 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
-from trepak.tf_plugins.chicle.cluster import Cluster
-from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems
-from trepak.tf_plugins.chicle.cutting import Cutting
-from trepak.tf_plugins.chicle.moving import Tasks
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, cluster_of_job
+from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
+from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
+from trepak.tf_plugins.chicle.glm_progress import progress
+from trepak.tf_plugins.chicle.glm_trainer import GlmTrainer, LinearTask, Samples
+from trepak.tf_plugins.chicle.horovod_rounds import HorovodHosts, train
 from trepak.tf_plugins.chicle.placing import place
-from trepak.tf_plugins.chicle.trainer import IterationMetrics
+from trepak.tf_plugins.chicle.rebalancing import Rebalancing
 from trepak.tf_plugins.chicle.training import Training
 
 
 @dataclass(frozen=True)
-class Samples:
-    """A rank's part of the samples.
+class Fitted:
+    """What a training has come to.
 
     Attributes:
-        x: [samples, features], of float32 or float64: an array, or a SciPy sparse matrix.
-        y: of float64: numbers, or classes by their places.
-        weight: of each sample's loss.
+        weights: by model, those of features and the bias.
+        iterations: how many there were.
+        gap: the relative duality gap of the worst model at these weights.
+        has_converged: whether it is small enough.
+        facts: what was found out of the samples.
     """
 
-    x: Any
-    y: np.ndarray
-    weight: np.ndarray
+    weights: np.ndarray
+    iterations: int
+    gap: float
+    has_converged: bool
+    facts: Arrays
 
-    def fields(self) -> dict[str, Any]:
-        """Returns what chunks are cut from."""
-        return {"x": self.x, "y": self.y, "weight": self.weight}
+
+def fit(model: Any, task: LinearTask) -> Fitted:
+    """Returns the models that fit the samples of all ranks; a collective call.
+
+    Args:
+        model: the estimator, with its parameters.
+        task: its kind.
+
+    Raises:
+        ValueError: something is wrong on this rank, or another.
+        HorovodInternalError: another rank has died or left, in a job that is not elastic.
+        SystemExit: this rank has left an elastic job.
+    """
+    seed = int(check_random_state(model.random_state).randint(2**31))
+    trainer = GlmTrainer(model, task, seed)
+    with progress(model) as show:
+        if is_elastic():
+            policies = (ElasticScaling(seed), Rebalancing(seed=seed))
+            hosts = HorovodHosts()
+            train(ElasticTraining(trainer, trainer.cut, hosts, policies, seed), hosts, show)
+        else:
+            _train(trainer, model.tasks, cluster_of_job(), show)
+    cocoa = trainer.cocoa
+    return Fitted(
+        cocoa.weights, cocoa.iterations, cocoa.gaps[-1], cocoa.has_converged, trainer.facts
+    )
+
+
+def is_elastic() -> bool:
+    """Tells whether ranks of this job may come and go."""
+    return basics.is_initialized() and basics.is_elastic()
+
+
+def _train(trainer: GlmTrainer, tasks: int, cluster: Cluster, show: Any) -> None:
+    trainer.begin(cluster)
+    cutting, _ = cluster.together(
+        lambda: (trainer.cut(cluster.rank, cluster.size), None), "how samples are cut"
+    )
+    count = tasks if cluster.size == 1 else cluster.size
+    placed = place(cutting, count, cluster, int(trainer.facts["seed"]))
+    with Training(trainer, placed, cluster) as training:
+        training.run(show)
 
 
 @dataclass(frozen=True)
@@ -49,44 +95,6 @@ class Means:
     y: float
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """What a training has come to.
-
-    Attributes:
-        weights: by model, those of features and the bias.
-        iterations: how many there were.
-        gap: the relative duality gap of the worst model at these weights.
-        has_converged: whether it is small enough.
-    """
-
-    weights: np.ndarray
-    iterations: int
-    gap: float
-    has_converged: bool
-
-
-@dataclass(frozen=True)
-class Way:
-    """How to train.
-
-    Attributes:
-        tol: the relative duality gap at which training ends.
-        max_iter: iterations after which it ends anyway.
-        seed: what all draws depend on.
-        chunk_bytes: of a chunk, at most.
-        tasks: of a job of one process: how many threads, each with its own part of the samples.
-        show: is called after each iteration.
-    """
-
-    tol: float
-    max_iter: int
-    seed: int
-    chunk_bytes: int
-    tasks: int
-    show: Callable[[IterationMetrics], Any] | None
-
-
 def means(samples: Samples, cluster: Cluster) -> Means:
     """Returns the means over all ranks' samples; a collective call."""
     weighted = samples.x.T @ samples.weight
@@ -98,51 +106,3 @@ def means(samples: Samples, cluster: Cluster) -> Means:
         ]
     )
     return Means(x / total, float(y[0] / total[0]))
-
-
-def fit(
-    samples: Samples,
-    problems: Sequence[Problem],
-    center: np.ndarray | None,
-    way: Way,
-    cluster: Cluster,
-) -> Fitted:
-    """Returns the models that fit the samples of all ranks; a collective call.
-
-    Args:
-        samples: this rank's.
-        problems: the models.
-        center: is subtracted from each sample.
-        way: how to train.
-        cluster: the ranks.
-
-    Raises:
-        HorovodInternalError: another rank has died or left.
-    """
-    none = np.zeros(0)
-    models = Problems(tuple(problems), samples.x.shape[1], none if center is None else center)
-    trainer = CocoaTrainer(models, way.tol, way.max_iter, way.seed)
-
-    def cut() -> tuple[Cutting, None]:
-        return Cutting(samples.fields(), models.state(), way.chunk_bytes), None
-
-    cutting, _ = cluster.together(cut, "how samples are cut")
-    count = way.tasks if cluster.size == 1 else cluster.size
-    tasks = place(cutting, count, cluster, way.seed)
-    with Training(trainer, tasks, cluster) as training:
-        while trainer.model() is not None:
-            training.run(way.show)
-            # The iteration that follows a small gap may have made it larger.
-            trainer.gaps[-1] = _evaluated_anew(trainer, tasks, cluster)
-    return Fitted(trainer.weights, trainer.iterations, trainer.gaps[-1], trainer.has_converged)
-
-
-def _evaluated_anew(trainer: CocoaTrainer, tasks: Tasks, cluster: Cluster) -> float:
-    """Computes w from the duals, so that no error of rounding is left in it; returns the gap."""
-    solvers = [trainer.solver(task, store) for task, store in tasks.stores.items() if store.ids]
-    zeros = trainer.no_update()
-    parts = [solver.evaluate(trainer.weights, anew=True)[1] for solver in solvers]
-    (trainer.weights,) = cluster.sum([sum(parts, zeros[0])])
-    parts = [solver.evaluate(trainer.weights)[0] for solver in solvers]
-    (objectives,) = cluster.sum([sum(parts, zeros[1])])
-    return trainer.judge(objectives)[1]

@@ -2,26 +2,75 @@
 
 from __future__ import annotations
 
+import abc
 import numbers
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from trepak.tf_plugins.chicle.cluster import Cluster
-from trepak.tf_plugins.chicle.cocoa import Problem
-from trepak.tf_plugins.chicle.glm_agreement import agree
-from trepak.tf_plugins.chicle.glm_fitting import Fitted, Samples, Way, fit
-from trepak.tf_plugins.chicle.glm_progress import progress
+from trepak.tf_plugins.chicle.glm_fitting import Fitted, fit, is_elastic
+from trepak.tf_plugins.chicle.glm_trainer import LinearTask, Samples
+from trepak.tf_plugins.chicle.sources import Source
 
 _DTYPES = [np.float64, np.float32]
 
 
-class LinearModel(BaseEstimator):
+class Given:
+    """What `fit` was given: this rank's samples, or a source of all."""
+
+    def __init__(self, model: Any, x: Any, y: Any, sample_weight: Any) -> None:
+        """Keeps it.
+
+        Args:
+            model: the estimator; it is told of its features as samples are checked.
+            x: see `LinearModel.fit`.
+            y: see there.
+            sample_weight: see there.
+
+        Raises:
+            ValueError: the job is elastic, and there is no source.
+        """
+        self._model, self._source = model, x if isinstance(x, Source) else None
+        self._arrays = x, y, sample_weight
+        if self._source is None and is_elastic():
+            raise ValueError(
+                "ranks of an elastic job must be able to read any samples: give fit a source, e.g. "
+                "trepak.chicle.Arrays(x, y) of all samples, or trepak.chicle.LibsvmFile(path, …)."
+            )
+        if self._source is not None and (y is not None or sample_weight is not None):
+            raise ValueError("a source has targets and weights, too: leave y and sample_weight.")
+
+    def read(self, part: int, parts: int, check: Any, **checks: Any) -> Samples:
+        """Returns samples that were checked.
+
+        Args:
+            part: of a source, which.
+            parts: how many of them there are.
+            check: is called with the targets.
+            checks: of scikit-learn's `validate_data`.
+        """
+        check_parameters(self._model)
+        x, y, sample_weight = self._arrays
+        if self._source is not None:
+            x, y, sample_weight = (*self._source.read(part, parts), None)[:3]
+        options = {"accept_sparse": "csr", "dtype": _DTYPES, "accept_large_sparse": False}
+        if parts > 1:  # some rank may have nothing to read
+            options["ensure_min_samples"] = 0
+        rows, targets = validate_data(self._model, x, y, **options, **checks)
+        if rows.shape[0] == 0:
+            return Samples(rows, targets, np.zeros(0))
+        check(targets)
+        weight = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
+        return Samples(rows, targets, weight)
+
+
+class LinearModel(BaseEstimator, abc.ABC):
     """What the estimators share: checks of what they are given, and the training."""
 
     def __init__(
@@ -41,46 +90,46 @@ class LinearModel(BaseEstimator):
         self.tasks = tasks
         self.verbose = verbose
 
-    def _agreed(
-        self, x: Any, y: Any, sample_weight: Any, cluster: Cluster, check: Any, **checks: Any
-    ) -> Samples:
-        """Returns this rank's samples, once all ranks have checked theirs."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Fits the model to this rank's samples and those of all other ranks.
 
-        def read() -> Samples:
-            check_parameters(self)
-            options = {"accept_sparse": "csr", "dtype": _DTYPES, "accept_large_sparse": False}
-            if cluster.size > 1:  # some rank may have nothing to read
-                options["ensure_min_samples"] = 0
-            rows, targets = validate_data(self, x, y, **options, **checks)
-            if rows.shape[0] == 0:
-                return Samples(rows, targets, np.zeros(0))
-            check(targets)
-            weight = _check_sample_weight(
-                sample_weight, rows, dtype=np.float64, ensure_non_negative=True
-            )
-            return Samples(rows, targets, weight)
+        Args:
+            X: [samples, features], dense or sparse, of numbers; converted to float64 unless it is
+                of float32. Or a `trepak.chicle.Source` of samples, targets and perhaps weights, of
+                which each rank reads its part; an elastic job needs one.
+            y: [samples], their classes, or what is to be predicted; None with a source.
+            sample_weight: of each sample's loss; 1 by default.
 
-        return agree(self, read, cluster)
+        Returns:
+            This, with the attributes `coef_`, `intercept_`, `n_iter_` and `duality_gap_`, and
+            `classes_` of a classifier.
 
-    def _train(
-        self, samples: Samples, problems: list[Problem], center: Any, cluster: Cluster
-    ) -> Fitted:
-        seed = int(check_random_state(self.random_state).randint(2**31))
-        if cluster.size > 1:
-            seed = cluster.gather(seed, "the seed")[0]
-        with progress(self, cluster) as show:
-            way = Way(self.tol, self.max_iter, seed, self.chunk_bytes, self.tasks, show)
-            fitted = fit(samples, problems, center, way, cluster)
+        Raises:
+            ValueError: an argument or a parameter is wrong, on any rank, or not the same on all.
+            HorovodInternalError: another rank has died or left, in a job that is not elastic.
+            SystemExit: this rank has left an elastic job.
+        """
+        fitted = fit(self, self._task(Given(self, X, y, sample_weight)))
+        self.n_features_in_ = int(fitted.facts["features"])
         self.n_iter_, self.duality_gap_ = fitted.iterations, fitted.gap
+        self._take(fitted)
         if not fitted.has_converged:
             warnings.warn(
                 f"{type(self).__name__} came to a relative duality gap of {fitted.gap:.2e} in "
                 f"{fitted.iterations} iterations; tol is {self.tol}. Raise max_iter or tol, or "
                 "scale the features.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
-        return fitted
+        return self
+
+    @abc.abstractmethod
+    def _task(self, given: Given) -> LinearTask:
+        """Returns what is to be trained."""
+
+    @abc.abstractmethod
+    def _take(self, fitted: Fitted) -> None:
+        """Keeps what was fitted."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.horovod_ext import basics
 from trepak.tf_plugins.chicle.trainer import IterationMetrics
 
 _SECONDS = 0.5  # between two lines
 
 
 @contextmanager
-def progress(model: Any, cluster: Cluster) -> Iterator[Callable[[IterationMetrics], None] | None]:
+def progress(model: Any) -> Iterator[Callable[[IterationMetrics], None] | None]:
     """Yields what is to be called after each iteration; None where nothing is to be shown."""
-    if not model.verbose or cluster.rank != 0:
+    if not model.verbose:
         yield None
         return
     name, shown = type(model).__name__, -_SECONDS
@@ -24,6 +24,8 @@ def progress(model: Any, cluster: Cluster) -> Iterator[Callable[[IterationMetric
 
     def show(metrics: IterationMetrics) -> None:
         nonlocal shown, last
+        if basics.is_initialized() and basics.rank() != 0:  # of now, in an elastic job
+            return
         last = metrics
         if time.monotonic() - shown >= _SECONDS:
             shown, last = time.monotonic(), None

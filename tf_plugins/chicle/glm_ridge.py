@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from trepak.tf_plugins.chicle.cluster import cluster_of_job
-from trepak.tf_plugins.chicle.cocoa import Problem
+from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
+from trepak.tf_plugins.chicle.cocoa import Problem, Problems
 from trepak.tf_plugins.chicle.cutting import CHUNK_BYTES
-from trepak.tf_plugins.chicle.glm_fitting import Means, means
-from trepak.tf_plugins.chicle.glm_model import LinearModel
+from trepak.tf_plugins.chicle.glm_fitting import Fitted, Means, means
+from trepak.tf_plugins.chicle.glm_model import Given, LinearModel
+from trepak.tf_plugins.chicle.glm_trainer import LinearTask, Samples
 
 
 class Ridge(RegressorMixin, LinearModel):
@@ -47,34 +48,38 @@ class Ridge(RegressorMixin, LinearModel):
         self.fit_intercept = fit_intercept
         super().__init__(tol, max_iter, random_state, chunk_bytes, tasks, verbose)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Fits the model to this rank's samples and those of all other ranks.
+    def _task(self, given: Given) -> LinearTask:
+        return _Ridge(given, self.alpha, self.fit_intercept)
 
-        Args:
-            X: [samples, features], dense or sparse, of numbers; converted to float64 unless it is
-                of float32.
-            y: [samples], what is to be predicted.
-            sample_weight: of each sample's loss; 1 by default.
-
-        Returns:
-            This, with the attributes `coef_`, `intercept_`, `n_iter_` and `duality_gap_`.
-
-        Raises:
-            ValueError: an argument or a parameter is wrong, on any rank, or not the same on all.
-            HorovodInternalError: another rank has died or left.
-        """
-        cluster = cluster_of_job()
-        read = self._agreed(X, y, sample_weight, cluster, np.shape, y_numeric=True)
-        samples = dataclasses.replace(read, y=read.y.astype(np.float64))
-        middle = means(samples, cluster) if self.fit_intercept else Means(np.zeros(0), 0.0)
-        problem = Problem("squared", 1.0 / self.alpha, target_center=middle.y)
-        center = middle.x if self.fit_intercept else None
-        fitted = self._train(samples, [problem], center, cluster)
+    def _take(self, fitted: Fitted) -> None:
         self.coef_ = fitted.weights[0]
-        self.intercept_ = middle.y - middle.x @ self.coef_ if self.fit_intercept else 0.0
-        return self
+        x, y = fitted.facts["center"], float(fitted.facts["target_center"])
+        self.intercept_ = y - x @ self.coef_ if self.fit_intercept else 0.0
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """Returns the predictions for samples: [samples]."""
         scores: np.ndarray = self._score(X)
         return scores
+
+
+class _Ridge(LinearTask):
+    """Squared losses of centered samples."""
+
+    def __init__(self, given: Given, alpha: float, centers: bool) -> None:
+        self._given, self._alpha, self._centers = given, alpha, centers
+
+    def read(self, part: int, parts: int) -> Samples:
+        read = self._given.read(part, parts, np.shape, y_numeric=True)
+        return dataclasses.replace(read, y=read.y.astype(np.float64))
+
+    def described(self, mine: Samples, cluster: Cluster) -> Arrays:
+        middle = means(mine, cluster) if self._centers else Means(np.zeros(0), 0.0)
+        return {"center": middle.x, "target_center": np.asarray(middle.y)}
+
+    def encoded(self, samples: Samples, facts: Arrays) -> Samples:
+        return samples
+
+    def problems(self, facts: Arrays) -> Problems:
+        center = float(facts["target_center"])
+        problem = Problem("squared", 1.0 / self._alpha, target_center=center)
+        return Problems((problem,), int(facts["features"]), facts["center"])

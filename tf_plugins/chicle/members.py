@@ -12,10 +12,14 @@ from typing import Any
 
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
+from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import TasksLeaving
-from trepak.tf_plugins.chicle.training import Training
 
 _PATIENCE = 20  # iterations that leaving tasks have to give their chunks away
+
+
+class AllLeaveError(RuntimeError):
+    """All ranks of a job were given notice, so that nobody can go on."""
 
 
 class ResourceManager(abc.ABC):
@@ -32,16 +36,24 @@ class ResourceManager(abc.ABC):
         """Returns why this rank is to leave; None: it is not."""
 
     @abc.abstractmethod
-    def withdraw(self) -> bool:
-        """Asks that the next rendezvous be without this host; False: nobody can be asked."""
+    def withdraw(self, hosts: Sequence[str]) -> None:
+        """Asks that the next rendezvous be without this host; may be called again and again.
+
+        Args:
+            hosts: of all ranks.
+        """
 
     @abc.abstractmethod
     def has_changed(self) -> bool:
-        """Tells whether hosts have come or gone since the last rendezvous; rank 0 hears of it."""
+        """Tells whether hosts have come or gone since the last rendezvous; not all ranks hear."""
 
     @abc.abstractmethod
     def expected_hosts(self) -> Mapping[str, int] | None:
         """Returns the hosts of the next rendezvous, with their slots; None: nobody knows."""
+
+    @abc.abstractmethod
+    def is_over(self) -> bool:
+        """Tells whether the job ends, since no host is left without notice."""
 
 
 class Members:
@@ -59,12 +71,11 @@ class Members:
             say: shows a line; asked on rank 0.
         """
         self._resources, self._rank, self._number, self._say = resources, rank, number, say
-        self._has_withdrawn = False
         self._waited = 0
 
     def tell(self) -> dict[str, Any]:
         """Returns what this rank tells the others, of what JSON can hold."""
-        has_changed = self._rank == 0 and self._resources.has_changed()
+        has_changed = self._resources.has_changed()
         expected = self._resources.expected_hosts() if has_changed else None
         return {
             "task": self._number,
@@ -72,59 +83,69 @@ class Members:
             "notice": self._resources.notice(),
             "has_changed": has_changed,
             "expected": None if expected is None else dict(expected),
+            "is_over": self._resources.is_over(),
         }
 
-    def heed(self, told: Sequence[Mapping[str, Any]], training: Training) -> None:
+    def heed(
+        self, told: Sequence[Mapping[str, Any]], tasks: Tasks, notify: Callable[..., None]
+    ) -> None:
         """Has tasks with notice give their chunks away, and lets ranks go that have none.
+
+        To be called on all ranks between two iterations.
 
         Args:
             told: by rank.
-            training: between two iterations.
+            tasks: this rank's, and where the others are.
+            notify: tells policies of an event; asked on rank 0.
 
         Raises:
             HostsUpdatedInterrupt: there is to be a rendezvous; on all ranks.
-            RuntimeError: all ranks are to leave.
+            AllLeaveError: all ranks are to leave; on all ranks.
         """
         leaving = _leaving(told)
-        tasks = training.tasks
-        if leaving and not set(tasks.ranks) - set(leaving):
-            why = next(iter(leaving.values()))
-            raise RuntimeError(f"all ranks are to leave the job ({why}): the training ends here.")
-        fresh = [task for task in leaving if task in tasks.ranks and task not in tasks.leaving]
-        if fresh and self._rank == 0:
-            for task in fresh:
-                count = len(tasks.ledger.chunks_of(task))
-                self._say(
-                    f"after iteration {training.iteration}: rank {tasks.ranks[task]} on "
-                    f"{told[tasks.ranks[task]]['host']} is to leave ({leaving[task]}); its {count} "
-                    "chunks go to the others."
-                )
-            training.notify(TasksLeaving(tuple(fresh)))
-        if self._resources.notice() and self._number not in tasks.ranks:
-            self._withdraw()
-        if told[0]["has_changed"]:
-            self._meet_anew([task for task in leaving if task in tasks.ranks])
+        nobody_stays = not set(tasks.ranks) - set(leaving)
+        if nobody_stays and any(one["is_over"] for one in told):
+            raise AllLeaveError(f"all ranks are to leave the job ({_reasons(leaving)}).")
+        self._announce([task for task in leaving if task in tasks.ranks], leaving, tasks, notify)
+        if self._resources.notice() and (self._number not in tasks.ranks or nobody_stays):
+            self._resources.withdraw([one["host"] for one in told])
+        if any(one["has_changed"] for one in told):
+            self._waited += 1
+            if nobody_stays or not set(leaving) & set(tasks.ranks) or self._waited > _PATIENCE:
+                raise HostsUpdatedInterrupt(False)
 
-    def _withdraw(self) -> None:
-        if not self._has_withdrawn:
-            self._has_withdrawn = True
-            self._resources.withdraw()
-
-    def _meet_anew(self, still_there: Sequence[int]) -> None:
-        """Goes to the rendezvous, once the leaving tasks have no chunks, or had time enough."""
-        self._waited += 1
-        if not still_there or self._waited > _PATIENCE:
-            raise HostsUpdatedInterrupt(False)
+    def _announce(
+        self,
+        present: Sequence[int],
+        reasons: Mapping[int, str],
+        tasks: Tasks,
+        notify: Callable[..., None],
+    ) -> None:
+        """Tells policies, and the user, of tasks that are to leave and were not before."""
+        fresh = [task for task in present if task not in tasks.leaving]
+        if not fresh or self._rank != 0:
+            return
+        for task in fresh:
+            count = len(tasks.ledger.chunks_of(task))
+            self._say(
+                f"rank {tasks.ranks[task]} is to leave ({reasons[task]}): its {count} chunks go to "
+                "the others."
+            )
+        notify(TasksLeaving(tuple(fresh)))
 
 
 def _leaving(told: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """Returns by task that is to leave why."""
-    leaving = {one["task"]: one["notice"] for one in told if one["notice"]}
-    expected = told[0]["expected"]
-    if expected is not None:
+    noticed = [one for one in told if one["notice"] is not None]
+    leaving = {one["task"]: f"{one['notice']} on {one['host']}" for one in noticed}
+    for expected in [one["expected"] for one in told if one["expected"] is not None][:1]:
         slots = dict(expected)
         for one in told:  # in the order of ranks: the first ones of a host keep their slots
             slots[one["host"]] = slots.get(one["host"], 0) - 1
             if slots[one["host"]] < 0:
-                leaving.setdefault(one["task"], "its host is no longer listed")
+                leaving.setdefault(one["task"], f"{one['host']} is no longer listed")
     return leaving
+
+
+def _reasons(leaving: Mapping[int, str]) -> str:
+    return ", ".join(sorted(set(leaving.values())))

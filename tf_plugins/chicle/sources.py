@@ -110,11 +110,14 @@ class LibsvmFile(Source):
 
         lines = io.BytesIO(_lines(self._path, part, parts))
         try:
-            return load_svmlight_file(  # type: ignore[no-any-return]
+            rows, targets = load_svmlight_file(
                 lines, n_features=self._features, dtype=self._dtype, zero_based=self._zero_based
             )
         except ValueError as error:
             raise ValueError(f"{self._path}: {error}") from error
+        if rows.nnz <= np.iinfo(np.int32).max:  # estimators take no wider ones
+            rows.indices, rows.indptr = (a.astype(np.int32) for a in (rows.indices, rows.indptr))
+        return rows, targets
 
 
 class CsvFile(Source):
@@ -198,5 +201,7 @@ def _lines(path: Path, part: int, parts: int, skip_first: bool = False) -> bytes
         if text and not text.endswith(b"\n"):
             text += file.readline()  # of the next part
     if not text.strip():
-        raise ValueError(f"no line of {path} begins in part {part} of {parts}: start fewer ranks.")
+        raise ValueError(
+            f"there is no line of {path} in part {part} of {parts}: start fewer ranks."
+        )
     return text

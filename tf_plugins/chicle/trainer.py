@@ -121,6 +121,14 @@ class Trainer(abc.ABC):
         """Returns what to show and to tell policies of the last iteration."""
         return {}
 
+    def conclude(self, solvers: Sequence[Solver], cluster: Cluster) -> None:
+        """Is called on all ranks when `model` has returned None; training goes on if it changes.
+
+        Args:
+            solvers: of this rank's tasks.
+            cluster: the ranks.
+        """
+
     def begin(self, cluster: Cluster) -> None:
         """Is called on all ranks before an elastic training reads its samples."""
 
@@ -129,7 +137,8 @@ class Trainer(abc.ABC):
 
         A rank that joins an elastic training is given it, and a failure leads back to it.
         """
-        raise TypeError(f"{type(self).__name__} can't train elastically: give it save() and load().")
+        name = type(self).__name__
+        raise TypeError(f"{name} can't train in an elastic job: give it save() and load().")
 
     def load(self, saved: dict[str, np.ndarray]) -> None:
         """Goes on from what `save` returned, on this rank or on another one."""

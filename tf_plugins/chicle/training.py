@@ -15,7 +15,13 @@ from trepak.tf_plugins.chicle.cluster import Cluster, OneProcess
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import Event, Policy, Share
 from trepak.tf_plugins.chicle.scheduling import Scheduler
-from trepak.tf_plugins.chicle.trainer import Iteration, IterationMetrics, Solver, TaskMetrics, Trainer
+from trepak.tf_plugins.chicle.trainer import (
+    Iteration,
+    IterationMetrics,
+    Solver,
+    TaskMetrics,
+    Trainer,
+)
 
 Clock = Callable[[int, int, float], float]
 
@@ -96,10 +102,15 @@ class Training:
         Args:
             after: is called after each iteration, when chunks have moved.
         """
-        while (model := self.trainer.model()) is not None:
+        while (model := self._model()) is not None:
             metrics = self.iterate(model)
             if after is not None:
                 after(metrics)
+
+    def _model(self) -> list[np.ndarray] | None:
+        if self.trainer.model() is None:
+            self.trainer.conclude(self.solvers, self._cluster)
+        return self.trainer.model()
 
     def iterate(self, model: list[np.ndarray]) -> IterationMetrics:
         """Has all tasks solve, merges what they made, and moves what policies have decided.

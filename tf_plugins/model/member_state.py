@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from horovod.common.elastic import ObjectState
@@ -64,7 +65,7 @@ class MemberState(ObjectState):
             SystemExit: all hosts have notice.
         """
         silent = self._withdraw()
-        facts = [membership.host(), self._hears(), membership.answer() == "end", silent]
+        facts = [membership.host(), self.hears(), membership.answer() == "end", silent]
         everyone = exchange.gather(facts, "whether there are other hosts")
         self._members, heard, ended, silences = map(list, zip(*everyone, strict=True))
         if any(ended) or all(silences):
@@ -75,7 +76,7 @@ class MemberState(ObjectState):
             self._has_heard = False  # what is heard from now on may come too late for this reset
             raise HostsUpdatedInterrupt(False)
 
-    def _hears(self) -> bool:
+    def hears(self) -> bool:
         """Tells whether this rank knows of other hosts, or has waited too long to be told."""
         since = self._left_out_at
         return self._has_heard or (since is not None and time.monotonic() - since > _UNTOLD_SECONDS)
@@ -84,6 +85,14 @@ class MemberState(ObjectState):
         """Withdraws the host if it has notice; returns whether no launcher answers."""
         if membership.notice() is None or not self._members or not self.may_leave():
             return False
-        if membership.withdraw(self._members):
-            self._left_out_at = self._left_out_at or time.monotonic()
+        self.ask_to_leave(self._members)
         return membership.answer() == "silent"
+
+    def ask_to_leave(self, hosts: Sequence[str]) -> None:
+        """Asks that the next reset be without this host; may be called again and again.
+
+        Args:
+            hosts: of all ranks.
+        """
+        if membership.withdraw(hosts):
+            self._left_out_at = self._left_out_at or time.monotonic()

@@ -1,0 +1,72 @@
+"""An elastic fit of a linear model: writes each iteration's rank, size and pid to $OUT/log.
+
+Ranks read a LIBSVM file. In the end each writes what it was fitted to $OUT/done.<pid>.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sitecustomize
+
+import trepak.keras as hvd
+from trepak import chicle
+from trepak.horovod_ext import membership
+from trepak.tf_plugins.chicle.cocoa import CocoaSolver
+
+OUT = Path(os.environ["OUT"])
+PAUSE = float(os.environ.get("PAUSE", "0.2"))  # of each iteration
+SAMPLES, FEATURES = 2000, 12
+
+
+def samples() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(SAMPLES, FEATURES)).round(4)
+    return x, (x @ rng.normal(size=FEATURES) + rng.normal(size=SAMPLES) > 0).astype(float)
+
+
+def objective(weights: np.ndarray, c: float) -> float:
+    """The primal objective of the hinge loss, without an intercept."""
+    x, y = samples()
+    margins = np.where(y == 1, 1, -1) * (x @ weights)
+    return float(0.5 * weights @ weights + c * np.maximum(0, 1 - margins).sum())
+
+
+def main() -> None:
+    sitecustomize.release()
+    from trepak.glm import LinearSVC
+
+    hvd.init()
+    plain = CocoaSolver.solve
+
+    def slow(self: Any, model: Any, iteration: Any) -> Any:
+        time.sleep(PAUSE)
+        with (OUT / "log").open("a") as log:
+            log.write(
+                f"iteration {iteration.number} rank {hvd.rank()} size {hvd.size()} pid "
+                f"{os.getpid()} chunks {len(self.store.ids)} host {membership.host()}\n"
+            )
+        return plain(self, model, iteration)
+
+    CocoaSolver.solve = slow  # type: ignore[method-assign]
+    source = chicle.LibsvmFile(OUT / "samples.svm", FEATURES)
+    model = LinearSVC(
+        0.01, loss="hinge", fit_intercept=False, tol=1e-6, chunk_bytes=4096, random_state=0
+    ).fit(source)
+    told = {
+        "rank": hvd.rank(),
+        "size": hvd.size(),
+        "objective": objective(model.coef_[0], 0.01),
+        "gap": model.duality_gap_,
+        "iterations": model.n_iter_,
+    }
+    (OUT / f"done.{os.getpid()}").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
