@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from trepak.tf_plugins.chicle import reporting
 from trepak.tf_plugins.chicle.cluster import Cluster, OneProcess
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import Event, Policy, Share
@@ -103,9 +104,9 @@ class Training:
         iteration = Iteration(self._iteration, len(self.tasks.working))
         updates, facts = self._solved([_read_only(array) for array in model], iteration)
         self.trainer.merge(self._cluster.sum(updates), iteration)
-        done = {m["task"]: TaskMetrics(**m) for fact in facts for m in fact["tasks"]}
+        done, plan = reporting.read(facts)
         self.last = IterationMetrics(self._iteration, done, self.trainer.metrics())
-        self._carry_out(facts[0]["plan"])
+        self._carry_out(plan)
         self._iteration += 1
         return self.last
 
@@ -117,8 +118,8 @@ class Training:
 
         def solve() -> tuple[list[list[np.ndarray]], dict[str, Any]]:
             solved = list(self._threads.map(lambda t: self._solve(t, model, iteration), working))
-            metrics = [dataclasses.asdict(done) for _, done in solved]
-            return [made for made, _ in solved], {"tasks": metrics, "plan": self._scheduler.plan()}
+            done = [metrics for _, metrics in solved]
+            return [made for made, _ in solved], reporting.report(done, self._scheduler)
 
         made, facts = self._cluster.together(solve, f"iteration {self._iteration}")
         parts = zip(*(made or [self.trainer.no_update()]), strict=True)
