@@ -6,6 +6,7 @@ policies. `trepak.glm` is made of them.
 
 from trepak.tf_plugins.chicle.chunk import Chunk, Field
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
+from trepak.tf_plugins.chicle.chunked_dataset import ChunkedDataset
 from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
@@ -28,6 +29,7 @@ from trepak.tf_plugins.chicle.training import Training
 __all__ = [
     "Chunk",
     "ChunkStore",
+    "ChunkedDataset",
     "Cutting",
     "ElasticScaling",
     "Field",

@@ -88,9 +88,10 @@ class LocalSGDStep(Step):
         return 0.0 if self._counters is None else float(self._counters.waited)
 
     @property
-    def steps_between(self) -> int:
-        """How many steps there are between two averages, H."""
-        return self._options.H
+    def steps_to_average(self) -> int:
+        """How many steps there are before ranks average again: from 1 to H."""
+        since = 0 if self._counters is None else int(self._counters.steps_since())
+        return self._options.H - since
 
     def begin(self, optimizer: Any) -> None:
         """Warns that nothing waits for the next step; see `Step.begin`."""
