@@ -67,7 +67,7 @@ class ChunkedDataset(FitData):
                 else than the others; or there are fewer chunks than ranks.
             HorovodInternalError: another rank has died or left.
         """
-        self._cluster = cluster_of_job()
+        cluster = cluster_of_job()
         self._batch_size = batch_size
 
         def cut() -> tuple[tuple[Any, Cutting], dict[str, str]]:
@@ -82,24 +82,25 @@ class ChunkedDataset(FitData):
                 "samples": str([(path, *_kind(a)) for path, a in _paths(given)]),
             }
 
-        (given, cutting), facts = self._cluster.together(cut, "the samples")
+        (given, cutting), facts = cluster.together(cut, "the samples")
         _check_alike(facts)
         self._like = keras.tree.map_structure(lambda array: _Like(*_kind(array)), given)
-        tasks = place(cutting, self._cluster.size, self._cluster, seed)
-        if len(tasks.working) < self._cluster.size:
+        tasks = place(cutting, cluster.size, cluster, seed)
+        if len(tasks.working) < cluster.size:
             raise ValueError(
-                f"there are {len(tasks.sizes)} chunks for {self._cluster.size} ranks: give smaller "
+                f"there are {len(tasks.sizes)} chunks for {cluster.size} ranks: give smaller "
                 f"ones (chunk_bytes is {chunk_bytes}), or more samples."
             )
         self.iterations = ChunkedIterations(
             tasks,
-            self._cluster,
+            cluster,
             [Rebalancing()] if policies is None else policies,
             _names(keras.tree.flatten(given)),
             seed,
         )
         self._is_fitted = False
-        weakref.finalize(self, self.iterations.scheduler.close)
+        # Their threads know of the policies alone.
+        weakref.finalize(self, self.iterations.scheduler.close).atexit = False
         keras_hooks.install()
 
     @property

@@ -78,7 +78,7 @@ class ChunkedIterations:
 
         Raises:
             LedgerError: a chunk has no owner, or several.
-            ValueError: a policy has failed; on rank 0, its error.
+            ValueError: a policy has failed, on rank 0 with its error; or has decided a `Share`.
             HorovodInternalError: another rank has died or left.
         """
         store, samples = self.batches.store, self.batches.taken
@@ -95,37 +95,45 @@ class ChunkedIterations:
         tasks, plan = reporting.read(facts)
         self.last = IterationMetrics(self.iterations, tasks)
         self.iterations += 1
-        can_give = {
-            one["task"]: fact["left"] - (next_pass_of if is_new else self.batches.steps_left)
-            for fact in facts
-            for one in fact["tasks"]
-        }
-        moves = self._affordable([Move(*move) for move in plan["moves"]], can_give, plan["leaving"])
+        if plan["shares"]:
+            raise ValueError(
+                "a policy has decided a Share, and batches follow from the samples that ranks "
+                "have: leave out StragglerMitigation."
+            )
+        steps = next_pass_of if is_new else self.batches.steps_left
+        can_give = {one["task"]: fact["left"] - steps for fact in facts for one in fact["tasks"]}
+        moves = affordable(
+            [Move(*move) for move in plan["moves"]], can_give, self.tasks.sizes, plan["leaving"]
+        )
         self.moved += len(moves)
         self.scheduler.carry_out({**plan, "moves": moves})
         self.tasks.take_changes()
 
-    def _affordable(
-        self, moves: Sequence[Move], can_give: dict[int, int], leaving: Sequence[int]
-    ) -> list[Move]:
-        """Returns the moves that leave each task a sample for each step of the pass.
 
-        So each sample comes once in a pass, and no batch is empty.
+def affordable(
+    moves: Sequence[Move],
+    can_give: dict[int, int],
+    sizes: Sequence[int],
+    leaving: Sequence[int] = (),
+) -> list[Move]:
+    """Returns the moves that leave each task a sample for each step of the pass.
 
-        Args:
-            moves: that are planned.
-            can_give: by task, how many samples it needs not keep.
-            leaving: tasks that need none any more.
-        """
-        kept = []
-        stay: set[int] = set()
-        for move in moves:
-            if move.chunk in stay:
-                continue
-            rest = can_give.get(move.source, 0) - self.tasks.sizes[move.chunk]
-            if rest < 0 and move.source not in leaving:
-                stay.add(move.chunk)
-                continue
-            can_give[move.source] = rest
-            kept.append(move)
-        return kept
+    So each sample comes once in a pass, and no batch is empty.
+
+    Args:
+        moves: that are planned.
+        can_give: by task, how many samples it needs not keep.
+        sizes: by chunk, how many samples it has.
+        leaving: tasks that need none any more.
+    """
+    kept = []
+    stay: set[int] = set()
+    rest = dict(can_give)
+    for move in moves:
+        after = rest.get(move.source, 0) - sizes[move.chunk]
+        if move.chunk in stay or (after < 0 and move.source not in leaving):
+            stay.add(move.chunk)
+            continue
+        rest[move.source] = after
+        kept.append(move)
+    return kept

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
-from trepak.tf_plugins.chicle.drawing import DRAWN, Draws
+from trepak.tf_plugins.chicle.drawing import Draws
 
 
 class TaskBatches:
@@ -37,7 +37,7 @@ class TaskBatches:
         self.store = store
         self.steps_left = self.taken = 0
         self._fields = list(fields)
-        self._draws = Draws(store, rng)
+        self._draws = Draws(store, fields, rng)
         self._thread = ThreadPoolExecutor(1, "trepak draws")
         self._iteration = contextlib.ExitStack()
         self._sizes: Iterator[int] = iter(())  # of the pass' batches from here on
@@ -46,9 +46,8 @@ class TaskBatches:
 
     @property
     def left(self) -> int:
-        """How many of the task's samples the pass has not drawn yet."""
-        views = [chunk.view(DRAWN.name) for chunk in self.store.chunks()]
-        return sum(int(np.count_nonzero(view == 0)) for view in views)
+        """How many of the task's samples the pass has not drawn yet, in the last iteration."""
+        return self._draws.undrawn
 
     @property
     def batches_left(self) -> int:
@@ -68,8 +67,7 @@ class TaskBatches:
         self._iteration.enter_context(self.store.iteration())
         if new_pass_of:
             self.steps_left = new_pass_of
-            for chunk in self.store.chunks():
-                self.store.state(chunk, DRAWN.name)[:] = 0
+        self._draws.begin(anew=bool(new_pass_of))
         left, whole = self.left, self.steps_left
         if left < whole:
             self.end_iteration()
@@ -123,4 +121,4 @@ class TaskBatches:
     def _draw_ahead(self) -> None:
         if self._undrawn and self._ahead is None:
             self._undrawn -= 1
-            self._ahead = self._thread.submit(self._draws.draw, next(self._sizes), self._fields)
+            self._ahead = self._thread.submit(self._draws.draw, next(self._sizes))
