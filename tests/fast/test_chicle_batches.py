@@ -172,5 +172,5 @@ def test_what_a_policy_does_wrong_is_an_error(
     iterations.batches.extend(1)
     iterations.batches.take()
     with pytest.raises(error, match=match):
-        iterations.end(1.0, 2)
+        iterations.end(1, 1.0, 2)
     iterations.scheduler.close()

@@ -111,15 +111,25 @@ class BetweenIterations(keras.callbacks.Callback):
         """
         super().__init__()
         self._iterations, self._steps, self._step = iterations, steps, step
-        self._seconds = 0.0  # that this rank has computed in this iteration
+        # What this rank has computed in this iteration, and in how many seconds.
+        self._samples, self._seconds = 0, 0.0
 
     def timed(self, model: Any, train_function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a train function whose own time counts, without that of averages."""
+        """Returns a train function whose own time counts, without that of averages.
+
+        Its first call does not count: it traces.
+        """
+        batches = self._iterations.batches
+        is_traced = False
 
         def train(iterator: Any) -> Any:
-            began, waited = time.perf_counter(), self._waited()
+            nonlocal is_traced
+            began, waited, taken = time.perf_counter(), self._waited(), batches.taken
             logs = train_function(iterator)
-            self._seconds += time.perf_counter() - began - (self._waited() - waited)
+            if is_traced:
+                self._seconds += time.perf_counter() - began - (self._waited() - waited)
+                self._samples += batches.taken - taken
+            is_traced = True
             return logs
 
         return train
@@ -139,14 +149,14 @@ class BetweenIterations(keras.callbacks.Callback):
             flush(self.model)
         to_average = self._steps_to_average()
         if batches.steps_left == 0 or (batches.batches_left == 0 and to_average == self._each):
-            self._iterations.end(max(self._seconds, 0.0), self._steps)
+            self._iterations.end(self._samples, max(self._seconds, 0.0), self._steps)
             if batches.steps_left:
                 self._begin()
         elif batches.batches_left != min(to_average, batches.steps_left):
             batches.extend(to_average)  # something else had ranks average: they count anew
 
     def _begin(self, new_pass_of: int = 0) -> None:
-        self._seconds = 0.0
+        self._samples, self._seconds = 0, 0.0
         self._iterations.begin(new_pass_of)
         self._each = self._steps_to_average()
         self._iterations.batches.extend(self._each)

@@ -60,20 +60,21 @@ class ChunkedIterations:
         self.scheduler = Scheduler(tasks, cluster, policies)  # last, as it starts threads
 
     def fewest(self) -> int:
-        """Returns how many samples the rank with the fewest has; the same on all ranks."""
+        """Returns how many samples the task with the fewest has; the same on all ranks."""
         sizes, ledger = self.tasks.sizes, self.tasks.ledger
-        return min(sum(sizes[c] for c in ledger.chunks_of(task)) for task in self.tasks.ranks)
+        return min(sum(sizes[c] for c in ledger.chunks_of(task)) for task in self.tasks.working)
 
     def begin(self, new_pass_of: int = 0) -> None:
         """Begins an iteration; see `TaskBatches.begin_iteration`."""
         self.batches.begin_iteration(new_pass_of)
         self.scheduler.tell(self.last)
 
-    def end(self, seconds: float, next_pass_of: int) -> None:
+    def end(self, samples: int, seconds: float, next_pass_of: int) -> None:
         """Ends an iteration, and moves what policies have decided; a collective call.
 
         Args:
-            seconds: that this rank has computed for it.
+            samples: of this rank.
+            seconds: that it has computed for them.
             next_pass_of: how many steps a pass has that begins next.
 
         Raises:
@@ -81,7 +82,7 @@ class ChunkedIterations:
             ValueError: a policy has failed, on rank 0 with its error; or has decided a `Share`.
             HorovodInternalError: another rank has died or left.
         """
-        store, samples = self.batches.store, self.batches.taken
+        store = self.batches.store
         self.batches.end_iteration()
         done = TaskMetrics(self._task, len(store.ids), store.samples, samples, seconds)
         is_new = self.batches.steps_left == 0

@@ -23,7 +23,7 @@ class TaskBatches:
     Attributes:
         store: the task's chunks, with the state `DRAWN`.
         steps_left: of the pass under way.
-        taken: samples of the iteration's batches that were taken.
+        taken: samples of all batches that were taken.
     """
 
     def __init__(self, store: ChunkStore, fields: Sequence[str], rng: np.random.Generator) -> None:
@@ -106,7 +106,6 @@ class TaskBatches:
             self._ahead.exception()
             self._ahead = None
         self._iteration.close()
-        self.taken = 0
 
     def stop(self) -> None:
         """Ends the pass, wherever it is."""
