@@ -53,10 +53,11 @@ def test_each_sample_comes_once_in_a_pass_while_chunks_move_at_random(seed: int)
                 left -= 1
             for task in everyone.values():
                 task.end_iteration()
-            owners = tasks.ledger.owners
+            owners, greedy = tasks.ledger.owners, int(rng.integers(count))
             wanted = [
-                Move(int(chunk), int(owners[chunk]), int(rng.integers(count)))
-                for chunk in rng.permutation(len(owners))[: rng.integers(len(owners))]
+                Move(int(chunk), int(owners[chunk]), greedy)
+                for chunk in rng.permutation(len(owners))
+                if owners[chunk] != greedy and rng.random() < 0.9
             ]
             kept = {t: (b.left if left else b.store.samples) for t, b in everyone.items()}
             can_give = {task: some - (left or steps) for task, some in kept.items()}

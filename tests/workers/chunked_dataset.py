@@ -117,11 +117,14 @@ def fitted(
 ) -> Any:
     optimizer = hvd.DistributedOptimizer(SGD(0.05, momentum=0.9), sync=trepak.LocalSGD(H=H))
     model.compile(optimizer, loss="mse", jit_compile=False, **how)
-    broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
-    average_metrics = hvd.callbacks.MetricAverageCallback()
-    return model.fit(
-        data, epochs=epochs, callbacks=[broadcast, average_metrics, *callbacks], verbose=0
-    )
+    return model.fit(data, epochs=epochs, callbacks=list(callbacks), verbose=0)
+
+
+def usual() -> list[Any]:
+    return [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+    ]
 
 
 @case
@@ -133,7 +136,7 @@ def chunks_leave_a_slow_rank() -> dict[str, Any]:
     model = napping(same(dense_model), NAP if hvd.rank() == slow else 0.0)
     watch, steps = Watch(data, model), len(data)
     assert steps == math.ceil(SAMPLES / (BATCH * hvd.size())) and steps % H, steps
-    history = fitted(data, epochs, model).history
+    history = fitted(data, epochs, model, usual()).history
     after = data.tasks.ledger.count(data.tasks.ranks)
     assert after[slow] < 0.6 * before[slow], (before, after)
     counted = data.statistics()
@@ -206,7 +209,7 @@ def an_iteration_that_is_averaged_in_its_midst_goes_on() -> None:
     for make in (Late, lambda: same(dense_model)):
         data, epochs, model = dataset(policies=[chicle.Shuffling()]), 2, make()
         watch, steps = Watch(data, model), len(data)
-        fitted(data, epochs, model, [Flushes()])
+        fitted(data, epochs, model, [*usual(), Flushes()])
         watch.check_epochs(steps, epochs)
         check_equal_on_all_ranks(model)
         assert len(watch.averages) > 2
@@ -230,7 +233,8 @@ class Stops(keras.callbacks.Callback):
 
 @case
 def trainings_follow_one_that_was_ended() -> None:
-    data, model = dataset(), same(dense_model)
+    """Without a callback that averages at the ends of epochs, too."""
+    data, model = dataset(policies=[chicle.Shuffling()]), same(dense_model)
     watch, steps = Watch(data, model), len(data)
     for by_error in (False, True):
         try:
