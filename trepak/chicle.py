@@ -6,6 +6,7 @@ policies. `trepak.glm` is made of them.
 
 from trepak.tf_plugins.chicle.chunk import Chunk, Field
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
+from trepak.tf_plugins.chicle.chunked_dataset import ChunkedDataset
 from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
@@ -36,6 +37,7 @@ __all__ = [
     "Arrays",
     "Chunk",
     "ChunkStore",
+    "ChunkedDataset",
     "CsvFile",
     "Cutting",
     "DatasetSamples",

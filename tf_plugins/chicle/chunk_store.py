@@ -70,13 +70,23 @@ class ChunkStore:
             tf.errors.FailedPreconditionError: between iterations.
             ValueError: the field is no state.
         """
-        what = f"field {field} of chunk {chunk.id} can't be written to"
-        call("chicle_check_owner", store=self.number, what=what)
+        self.check_owner(f"field {field} of chunk {chunk.id} can't be written to")
         if not chunk.fields[field].is_state:
             raise ValueError(
                 f"field {field!r} of chunk {chunk.id} is no state: it can't be changed."
             )
         return chunk.view(field, writable=True)
+
+    def check_owner(self, what: str) -> None:
+        """Checks that the task owns the chunks, as it does in an iteration.
+
+        Args:
+            what: begins the message: what can't be done.
+
+        Raises:
+            tf.errors.FailedPreconditionError: the scheduler owns them.
+        """
+        call("chicle_check_owner", store=self.number, what=what)
 
     def commit(self) -> None:
         """Makes the state of all chunks what `restore` goes back to; between iterations."""

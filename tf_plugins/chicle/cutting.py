@@ -142,7 +142,7 @@ def _ends(
             needed = int(taken[begin] - before) + size - room
             raise ValueError(
                 f"sample {begin} needs {needed} bytes, and a chunk has {size}: give larger chunks "
-                "(chunk_bytes of a linear model)."
+                "(chunk_bytes)."
             )
         yield end
         begin, before = end, int(taken[end - 1])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from trepak.tf_plugins.chicle import reporting
 from trepak.tf_plugins.chicle.cluster import Cluster, OneProcess
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import Event, Policy, Share
@@ -127,10 +128,10 @@ class Training:
         iteration = Iteration(self.iteration, len(self.tasks.working))
         updates, facts = self._solved([_read_only(array) for array in model], iteration)
         self.trainer.merge(self._cluster.sum(updates), iteration)
-        done = {m["task"]: TaskMetrics(**m) for fact in facts for m in fact["tasks"]}
+        done, plan = reporting.read(facts)
         self.last = IterationMetrics(self.iteration, done, self.trainer.metrics())
         self.told = [fact["told"] for fact in facts]
-        self._carry_out(facts[0]["plan"])
+        self._carry_out(plan)
         self.iteration += 1
         return self.last
 
@@ -142,9 +143,9 @@ class Training:
 
         def solve() -> tuple[list[list[np.ndarray]], dict[str, Any]]:
             solved = list(self._threads.map(lambda t: self._solve(t, model, iteration), working))
-            metrics = [dataclasses.asdict(done) for _, done in solved]
-            fact = {"tasks": metrics, "plan": self._scheduler.plan(), "told": self._tell()}
-            return [made for made, _ in solved], fact
+            done = [metrics for _, metrics in solved]
+            report = reporting.report(done, self._scheduler)
+            return [made for made, _ in solved], {**report, "told": self._tell()}
 
         made, facts = self._cluster.together(solve, f"iteration {self.iteration}")
         parts = zip(*(made or [self.trainer.no_update()]), strict=True)

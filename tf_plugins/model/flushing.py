@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from trepak.tf_plugins.model.keras_hooks import added
+from trepak.tf_plugins.model.fit_parts import added
 from trepak.tf_plugins.model.model_hooks import Wrap
 
 # What shows the weights, or works with them, from outside a training step.

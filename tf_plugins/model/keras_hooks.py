@@ -27,6 +27,7 @@ from trepak.tf_plugins.model.distributed_models import (
     optimizers_of,
     process_set_of,
 )
+from trepak.tf_plugins.model.fit_parts import FitData, added
 from trepak.tf_plugins.model.keras_changes import change
 from trepak.tf_plugins.model.lockstep import out_of_lockstep
 from trepak.tf_plugins.model.tracing import reject_replicas
@@ -91,12 +92,20 @@ def _fitting(plain: Callable[..., Any]) -> Callable[..., Any]:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         comparison = _comparison(self, bound.arguments)
-        if comparison is None:
+        data = bound.arguments["x"]
+        if comparison is None and not isinstance(data, FitData):
             return plain(self, *args, **kwargs)
-        with self.distribute_strategy.scope():
-            reject_replicas()
-        with one_at_a_time(), added(bound.arguments, comparison, self), _cleared(self):
-            comparison.begin(self)
+        with contextlib.ExitStack() as during:
+            if comparison is not None:
+                with self.distribute_strategy.scope():
+                    reject_replicas()
+                during.enter_context(one_at_a_time())
+            if isinstance(data, FitData):
+                during.enter_context(data.fitting(self, bound.arguments))
+            if comparison is not None:
+                during.enter_context(added(bound.arguments, comparison, self))
+                during.enter_context(_cleared(self))
+                comparison.begin(self)
             return plain(*bound.args, **bound.kwargs)
 
     return fit
@@ -134,26 +143,6 @@ def _cleared(model: Any) -> Iterator[None]:
         raise
     finally:
         out_of_lockstep(model)
-
-
-@contextlib.contextmanager
-def added(
-    arguments: dict[str, Any], callback: Any, model: Any, first: bool = False
-) -> Iterator[None]:
-    """Puts a callback behind, or before, those that `fit` was given, for the while of the block."""
-    given = arguments.get("callbacks")
-    if not isinstance(given, keras.callbacks.CallbackList):
-        others = keras.tree.flatten(given or [])
-        arguments["callbacks"] = [callback, *others] if first else [*others, callback]
-        yield
-        return
-    callback.set_model(model)
-    callback.set_params(given.params)
-    given.callbacks.insert(0 if first else len(given.callbacks), callback)
-    try:
-        yield
-    finally:
-        given.callbacks.remove(callback)
 
 
 def _comparison(model: Any, arguments: dict[str, Any]) -> Comparison | None:

@@ -15,8 +15,9 @@ from typing import Any
 Wrap = Callable[[Any, Callable[..., Any]], Callable[..., Any]]  # of a model, and what it stands for
 
 # The outermost first: ranks agree on a batch before anything is done with it. Labels go around what
-# looks embeddings up. Samples are counted where the step begins.
-ORDER = ("lockstep", "overlap", "pipeline", "samples", "labels")
+# looks embeddings up. Samples are counted where the step begins. A clock times what is inside of
+# all that waits for others.
+ORDER = ("lockstep", "overlap", "pipeline", "samples", "labels", "clock")
 _ATTACHED = "_trepak_attached"
 
 

@@ -82,6 +82,17 @@ class LocalSGDStep(Step):
         """How many averages there have been; the same on all ranks."""
         return 0 if self._counters is None else int(self._counters.averages)
 
+    @property
+    def waited(self) -> float:
+        """How many seconds this rank has spent in averages, waiting for others too."""
+        return 0.0 if self._counters is None else float(self._counters.waited)
+
+    @property
+    def steps_to_average(self) -> int:
+        """How many steps there are before ranks average again: from 1 to H."""
+        since = 0 if self._counters is None else int(self._counters.steps_since())
+        return self._options.H - since
+
     def begin(self, optimizer: Any) -> None:
         """Warns that nothing waits for the next step; see `Step.begin`."""
         self._warn_of_no_overlap(optimizer)
@@ -198,12 +209,15 @@ class LocalSGDStep(Step):
         """Gives all ranks the mean of what they have; a collective call. Returns the means."""
         assert self._counters is not None
         reducer = self._distribution.reducer
+        values = [variable.value() for variable in self._averaged]
+        began = _second_after(values)
         means = weighted_means(
-            [variable.value() for variable in self._averaged],
+            values,
             self._counters.weight(),
             reducer.collective_name("local_sgd"),
             reducer.options.process_set,
         )
+        self._counters.waited.assign_add(_second_after(means) - began)
         for variable, mean in zip(self._averaged, means, strict=True):
             variable.assign(mean)
         for variable in self._variables:  # Keras' step keeps these, too
@@ -221,6 +235,7 @@ class _Counters:
         averages: of all ranks.
         steps: of this rank.
         samples: of this rank, where it is told of them.
+        waited: seconds that this rank has spent in averages.
     """
 
     NAMES = ("averages", "steps", "samples")
@@ -230,6 +245,7 @@ class _Counters:
             self.averages, self.steps, self.samples, self._steps_then, self._samples_then = (
                 tf.Variable(0, trainable=False, dtype=tf.int64) for _ in range(5)
             )
+            self.waited = tf.Variable(0.0, trainable=False, dtype=tf.float64)
 
     def steps_since(self) -> Any:
         """Returns the steps since the last average; an int64 scalar."""
@@ -244,6 +260,15 @@ class _Counters:
         """Has both count from here."""
         self._steps_then.assign(self.steps)
         self._samples_then.assign(self.samples)
+
+
+def _second_after(values: Sequence[Any]) -> Any:
+    """Returns the second at which values are there, of a clock; a float64 scalar on the CPU."""
+    with tf.device("CPU:0"):
+        # A copy of what was computed last: an accelerator's work is over only when it has come.
+        last = [tf.identity(tf.reshape(value, [-1])[:1]) for value in values[-1:]]
+        with tf.control_dependencies([*values, *last]):
+            return tf.timestamp()
 
 
 def _state_of(optimizer: Any) -> list[Any]:

@@ -1,0 +1,168 @@
+"""What acts in `fit` with chunks: it ends an iteration when ranks have averaged."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.chicle.chunked_iterations import ChunkedIterations
+from trepak.tf_plugins.model.distributed_models import (
+    flush,
+    is_distributed,
+    optimizers_of,
+)
+from trepak.tf_plugins.model.fit_parts import added
+from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
+from trepak.tf_plugins.sync.local_sgd import LocalSGDStep
+
+_CLOCK = "clock"
+_REFUSED = {
+    "y": "give it to ChunkedDataset",
+    "sample_weight": "give it to ChunkedDataset",
+    "class_weight": "give ChunkedDataset a sample_weight",
+    "steps_per_epoch": "an epoch is a pass over all samples",
+}
+
+
+@contextlib.contextmanager
+def fitting(
+    iterations: ChunkedIterations, steps: int, model: Any, arguments: dict[str, Any]
+) -> Iterator[None]:
+    """Has a model's `fit` train in iterations, for the while of the block; a collective call.
+
+    Args:
+        iterations: between which chunks move.
+        steps: of an epoch.
+        model: that is to be trained.
+        arguments: of `fit`; a callback is added.
+
+    Raises:
+        ValueError: on all ranks, where one can't train so.
+    """
+    cluster = iterations.cluster
+
+    def check() -> tuple[LocalSGDStep | None, None]:
+        for name, remedy in _REFUSED.items():
+            if arguments.get(name) is not None:
+                raise ValueError(f"fit can't take {name} with a ChunkedDataset: {remedy}.")
+        if cluster.size != (basics.size() if basics.is_initialized() else 1):
+            raise ValueError(
+                f"the ChunkedDataset was made for {cluster.size} ranks, and now there are others: "
+                "make it after trepak.init()."
+            )
+        return None if cluster.size == 1 else _averaging_step(model), None
+
+    step, _ = cluster.together(check, "fit with a ChunkedDataset")
+    callback = BetweenIterations(iterations, steps, step)
+    attach(model, ModelHook(_CLOCK, train_function=callback.timed))
+    try:
+        with added(arguments, callback, model):
+            yield
+    finally:
+        detach(model, _CLOCK)
+        iterations.batches.stop()
+
+
+def _averaging_step(model: Any) -> LocalSGDStep:
+    """Returns what averages a model of all ranks.
+
+    Raises:
+        ValueError: nothing does, or not so that chunks can move.
+    """
+    kept = [one._trepak for one in filter(is_distributed, optimizers_of(model))]
+    steps = [one.step for one in kept]
+    if len(steps) != 1 or not isinstance(steps[0], LocalSGDStep):
+        raise ValueError(
+            "chunks move when ranks average their models: compile with one optimizer, "
+            "hvd.DistributedOptimizer(…, sync=trepak.LocalSGD(H=…))."
+        )
+    if kept[0].reducer.options.process_set.process_set_id != 0:
+        raise ValueError("chunks move between all ranks: leave out process_set.")
+    if kept[0].accumulator is not None:
+        raise ValueError(
+            "chunks move when ranks have averaged, which is after batches, not passes: leave out "
+            "backward_passes_per_step, or give ChunkedDataset a larger batch_size."
+        )
+    if model.steps_per_execution != 1:
+        raise ValueError(
+            f"steps_per_execution={model.steps_per_execution} leaves no time for chunks to move "
+            "between its steps: compile with 1."
+        )
+    return steps[0]
+
+
+class BetweenIterations(keras.callbacks.Callback):
+    """Ends an iteration after H steps, and at an epoch's end; `fit` with chunks makes its own."""
+
+    def __init__(
+        self, iterations: ChunkedIterations, steps: int, step: LocalSGDStep | None
+    ) -> None:
+        """Makes the callback.
+
+        Args:
+            iterations: between which chunks move.
+            steps: of an epoch.
+            step: what averages the model; None: an iteration is an epoch of a single process.
+        """
+        super().__init__()
+        self._iterations, self._steps, self._step = iterations, steps, step
+        # What this rank has computed in this iteration, and in how many seconds.
+        self._samples, self._seconds = 0, 0.0
+
+    def timed(self, model: Any, train_function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a train function whose own time counts, without that of averages.
+
+        Its first call does not count: it traces.
+        """
+        batches = self._iterations.batches
+        is_traced = False
+
+        def train(iterator: Any) -> Any:
+            nonlocal is_traced
+            began, waited, taken = time.perf_counter(), self._waited(), batches.taken
+            logs = train_function(iterator)
+            if is_traced:
+                self._seconds += time.perf_counter() - began - (self._waited() - waited)
+                self._samples += batches.taken - taken
+            is_traced = True
+            return logs
+
+        return train
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Has ranks count the steps of an iteration from here."""
+        flush(self.model)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Begins a pass over all samples."""
+        self._begin(self._steps)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Ends the iteration, if it was its last batch: chunks move; a collective call."""
+        batches = self._iterations.batches
+        if batches.steps_left == 0:
+            flush(self.model)
+        to_average = self._steps_to_average()
+        if batches.steps_left == 0 or (batches.batches_left == 0 and to_average == self._each):
+            self._iterations.end(self._samples, max(self._seconds, 0.0), self._steps)
+            if batches.steps_left:
+                self._begin()
+        elif batches.batches_left != min(to_average, batches.steps_left):
+            batches.extend(to_average)  # something else had ranks average: they count anew
+
+    def _begin(self, new_pass_of: int = 0) -> None:
+        self._samples, self._seconds = 0, 0.0
+        self._iterations.begin(new_pass_of)
+        self._each = self._steps_to_average()
+        self._iterations.batches.extend(self._each)
+
+    def _steps_to_average(self) -> int:
+        return self._steps if self._step is None else self._step.steps_to_average
+
+    def _waited(self) -> float:
+        return 0.0 if self._step is None else self._step.waited

@@ -1,0 +1,140 @@
+"""The iterations of ranks that train one model with batches from chunks (Chicle, section 3).
+
+An iteration is the steps between two averages. Batches are drawn within it; between two, chunks
+move as policies have decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trepak.tf_plugins.chicle import reporting
+from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.tf_plugins.chicle.ledger import Move
+from trepak.tf_plugins.chicle.moving import Tasks
+from trepak.tf_plugins.chicle.policy import Policy
+from trepak.tf_plugins.chicle.scheduling import Scheduler
+from trepak.tf_plugins.chicle.task_batches import TaskBatches
+from trepak.tf_plugins.chicle.trainer import IterationMetrics, TaskMetrics
+
+
+class ChunkedIterations:
+    """What ranks do with their chunks, one task on each, while they train.
+
+    Attributes:
+        tasks: this rank's, with its chunks, and who has which chunk.
+        cluster: the ranks.
+        scheduler: tells the policies, and moves chunks.
+        batches: this rank's.
+        last: what was done in the last iteration; None before the first one.
+        iterations: how many have ended.
+        moved: chunks that have changed hands, of all ranks.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        cluster: Cluster,
+        policies: Sequence[Policy],
+        fields: Sequence[str],
+        seed: int,
+    ) -> None:
+        """Begins between two iterations.
+
+        Args:
+            tasks: with chunks that have the state `DRAWN`.
+            cluster: the ranks.
+            policies: what decides between iterations; rank 0's are asked.
+            fields: what is drawn of each sample.
+            seed: decides the order of samples, with the task's number.
+        """
+        self.tasks, self.cluster = tasks, cluster
+        ((self._task, store),) = tasks.stores.items()
+        rng = np.random.default_rng([seed, self._task])
+        self.batches = TaskBatches(store, fields, rng)
+        self.last: IterationMetrics | None = None
+        self.iterations = self.moved = 0
+        self.scheduler = Scheduler(tasks, cluster, policies)  # last, as it starts threads
+
+    def fewest(self) -> int:
+        """Returns how many samples the task with the fewest has; the same on all ranks."""
+        sizes, ledger = self.tasks.sizes, self.tasks.ledger
+        return min(sum(sizes[c] for c in ledger.chunks_of(task)) for task in self.tasks.working)
+
+    def begin(self, new_pass_of: int = 0) -> None:
+        """Begins an iteration; see `TaskBatches.begin_iteration`."""
+        self.batches.begin_iteration(new_pass_of)
+        self.scheduler.tell(self.last)
+
+    def end(self, samples: int, seconds: float, next_pass_of: int) -> None:
+        """Ends an iteration, and moves what policies have decided; a collective call.
+
+        Args:
+            samples: of this rank.
+            seconds: that it has computed for them.
+            next_pass_of: how many steps a pass has that begins next.
+
+        Raises:
+            LedgerError: a chunk has no owner, or several.
+            ValueError: a policy has failed, on rank 0 with its error; or has decided a `Share`.
+            HorovodInternalError: another rank has died or left.
+        """
+        store = self.batches.store
+        self.batches.end_iteration()
+        done = TaskMetrics(self._task, len(store.ids), store.samples, samples, seconds)
+        is_new = self.batches.steps_left == 0
+        left = store.samples if is_new else self.batches.left
+
+        def tell() -> tuple[None, dict[str, Any]]:
+            report = reporting.report([done], self.scheduler)
+            return None, {**report, "left": left}
+
+        _, facts = self.cluster.together(tell, f"iteration {self.iterations}")
+        tasks, plan = reporting.read(facts)
+        self.last = IterationMetrics(self.iterations, tasks)
+        self.iterations += 1
+        if plan["shares"]:
+            raise ValueError(
+                "a policy has decided a Share, and batches follow from the samples that ranks "
+                "have: leave out StragglerMitigation."
+            )
+        steps = next_pass_of if is_new else self.batches.steps_left
+        can_give = {one["task"]: fact["left"] - steps for fact in facts for one in fact["tasks"]}
+        moves = affordable(
+            [Move(*move) for move in plan["moves"]], can_give, self.tasks.sizes, plan["leaving"]
+        )
+        self.moved += len(moves)
+        self.scheduler.carry_out({**plan, "moves": moves})
+        self.tasks.take_changes()
+
+
+def affordable(
+    moves: Sequence[Move],
+    can_give: dict[int, int],
+    sizes: Sequence[int],
+    leaving: Sequence[int] = (),
+) -> list[Move]:
+    """Returns the moves that leave each task a sample for each step of the pass.
+
+    So each sample comes once in a pass, and no batch is empty.
+
+    Args:
+        moves: that are planned.
+        can_give: by task, how many samples it needs not keep.
+        sizes: by chunk, how many samples it has.
+        leaving: tasks that need none any more.
+    """
+    kept = []
+    stay: set[int] = set()
+    rest = dict(can_give)
+    for move in moves:
+        after = rest.get(move.source, 0) - sizes[move.chunk]
+        if move.chunk in stay or (after < 0 and move.source not in leaving):
+            stay.add(move.chunk)
+            continue
+        rest[move.source] = after
+        kept.append(move)
+    return kept
