@@ -247,7 +247,7 @@ def test_the_roll() -> None:
     kept = call_roll(
         [Present(0, 2, [0], [3, 5], {"3": [1]}), Present(None, 0, [], [], is_leaving=True)], 2
     )
-    assert (kept.version, kept.ranks, kept.new) == (3, {0: 0, 2: 1}, [])
+    assert (kept.version, kept.ranks, kept.new) == (3, {0: 0, 2: 1}, [2])
     assert (kept.leaving, kept.next_task) == ([2], 3)
     assert call_roll([Present(None, 0, [], [])] * 2, 0).version is None
     with pytest.raises(LedgerError, match="no state of the same iteration"):

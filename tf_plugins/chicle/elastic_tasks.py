@@ -16,9 +16,11 @@ import numpy as np
 from trepak.tf_plugins.chicle.chunk import Chunk
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
+from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.placing import place
+from trepak.tf_plugins.chicle.policy import Situation, TasksJoined
 from trepak.tf_plugins.chicle.roll_call import Present, Roll, call_roll
 from trepak.tf_plugins.chicle.supply import Supply
 
@@ -32,7 +34,6 @@ class Joined(NamedTuple):
     Attributes:
         version: the iteration that they go on from.
         saved: what was saved with it.
-        new: tasks that have no chunks yet, and are to get some.
         read: the ids of chunks that were lost, and read again.
         begun_anew: of these, those whose state was lost: it is zeros.
         is_unsound: whether the trainer is to `recover`, and a commit to follow.
@@ -40,7 +41,6 @@ class Joined(NamedTuple):
 
     version: int
     saved: Arrays
-    new: list[int]
     read: list[int]
     begun_anew: list[int]
     is_unsound: bool
@@ -117,9 +117,21 @@ class ElasticTasks:
         read, anew = self._made_whole(roll, cluster)
         self._is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
         self._committed = self.at = roll.version
+        self._fill(roll, cluster)
+        return Joined(roll.version, saved, read, anew, self._is_unsound)
+
+    def _fill(self, roll: Roll, cluster: Cluster) -> None:
+        """Gives tasks without chunks their share, at random of every old one (section 4.5)."""
         assert self.tasks is not None
-        new = [task for task in roll.new if not self.tasks.ledger.chunks_of(task)]
-        return Joined(roll.version, saved, new, read, anew, self._is_unsound)
+        tasks = self.tasks
+        joined = (TasksJoined(tuple(task for task in roll.new if task not in tasks.working)),)
+        everyone = tuple(tasks.ranks)
+        ledger = Ledger.of(tasks.ledger.owners)
+        situation = Situation(ledger, everyone, frozenset(), joined, None, tasks.sizes)
+        # The same on all ranks, since all have the same ledger and draw the same numbers.
+        policy = ElasticScaling([self._seed, roll.next_task, len(everyone)])
+        tasks.move(policy.decide(situation), cluster)
+        tasks.take_changes()
 
     def begin(self, cluster: Cluster, saved: Arrays) -> Joined:
         """Reads all chunks, gives them to tasks at random, and commits; a collective call.
@@ -143,7 +155,7 @@ class ElasticTasks:
         self.number, self._next_number, self.at = cluster.rank, cluster.size, 0
         self._store = self.tasks.stores[self.number]
         self.commit(cluster, saved)
-        return Joined(0, saved, [], [], [], False)
+        return Joined(0, saved, [], [], False)
 
     def commit(self, cluster: Cluster, saved: Arrays) -> None:
         """Makes the state of now what a failure leads back to; a collective call, between two.

@@ -14,7 +14,7 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.elastic_tasks import ElasticTasks, Joined
 from trepak.tf_plugins.chicle.members import Members, ResourceManager
-from trepak.tf_plugins.chicle.policy import Policy, TasksJoined
+from trepak.tf_plugins.chicle.policy import Policy
 from trepak.tf_plugins.chicle.supply import Cut, Supply
 from trepak.tf_plugins.chicle.trainer import IterationMetrics, Trainer
 from trepak.tf_plugins.chicle.training import Clock, Training, wall_clock
@@ -108,7 +108,7 @@ class ElasticTraining:
         if training.told[0]["commits"]:
             self._commit(cluster)
         try:
-            members.heed(training.told, training.tasks, training.notify)
+            members.heed(training.told, training.tasks, cluster, training.notify)
         except HostsUpdatedInterrupt:
             self._commit(cluster)  # so that nothing is lost with a host that goes meanwhile
             raise
@@ -134,9 +134,7 @@ class ElasticTraining:
             self._commit(cluster)
 
     def _tell_of(self, joined: Joined, training: Training, cluster: Cluster) -> None:
-        """Has policies give new tasks chunks, and shows what has happened."""
-        if joined.new and cluster.rank == 0:
-            training.notify(TasksJoined(tuple(joined.new)))
+        """Shows what has happened."""
         before = self._hosts
         hosts = cluster.gather(self._resources.host, "the hosts")
         self._hosts = {task: hosts[rank] for task, rank in training.tasks.ranks.items()}

@@ -13,15 +13,16 @@ from trepak.tf_plugins.model.elastic import run
 from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
 
 
-class HorovodHosts(MemberState, ResourceManager):
+class HorovodHosts(ResourceManager):
     """The hosts of a job, as Horovod and its launcher tell.
 
-    It is a state of Horovod's that has nothing to keep: the training keeps its own.
+    Attributes:
+        state: that Horovod tells of other hosts.
     """
 
-    def __init__(self) -> None:
-        """Makes it; see `MemberState`."""
-        super().__init__()
+    def __init__(self, state: MemberState | None = None) -> None:
+        """Makes it, by default with a state that keeps nothing."""
+        self.state = MemberState() if state is None else state
         self.host = membership.host()
 
     def notice(self) -> str | None:
@@ -30,11 +31,11 @@ class HorovodHosts(MemberState, ResourceManager):
 
     def withdraw(self, hosts: Sequence[str]) -> None:
         """See `ResourceManager`."""
-        self.ask_to_leave(hosts)
+        self.state.ask_to_leave(hosts)
 
     def has_changed(self) -> bool:
         """See `ResourceManager`."""
-        return self.hears()
+        return self.state.hears()
 
     def expected_hosts(self) -> Mapping[str, int] | None:
         """See `ResourceManager`."""
@@ -61,7 +62,7 @@ def train(training: ElasticTraining, hosts: HorovodHosts, after: After | None = 
         return training.round(cluster_of_job(), after)
 
     @run
-    def rounds(_: HorovodHosts) -> Training:
+    def rounds(_: MemberState) -> Training:
         try:
             return training.round(cluster_of_job(), after)
         except AllLeaveError as error:
@@ -69,5 +70,5 @@ def train(training: ElasticTraining, hosts: HorovodHosts, after: After | None = 
                 say(f"{error} It ends after its last commit.")
             raise SystemExit(TERMINATED) from error
 
-    trained: Training = rounds(hosts)
+    trained: Training = rounds(hosts.state)
     return trained

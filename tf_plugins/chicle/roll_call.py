@@ -46,7 +46,7 @@ class Roll:
         giver: a rank that has the state of then.
         ranks: by task, where it is.
         owners: by chunk, its task; nobody: it is lost.
-        new: tasks that have no chunks yet, and are to get some.
+        new: tasks that have no chunks.
         leaving: tasks that were given notice.
         next_task: a number that no task has had.
     """
@@ -91,7 +91,7 @@ def call_roll(everyone: Sequence[Present], chunks: int) -> Roll:
         has_state[0] if has_state else 0,
         {task: rank for rank, task in enumerate(tasks)},
         owners,
-        new=sorted(t for t, one in by_task if not one.chunks and not one.is_leaving),
+        new=sorted(task for task, one in by_task if not one.chunks),
         leaving=sorted(task for task, one in by_task if one.is_leaving),
         next_task=next_task,
     )
