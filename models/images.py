@@ -40,7 +40,7 @@ class _Look:
     noise: float
 
 
-_CIFAR = _Look(CIFAR_SHAPE, styles=4, width=2.5, shift=3, disturbed=0.9, noise=0.2)
+_CIFAR = _Look(CIFAR_SHAPE, styles=4, width=2.5, shift=5, disturbed=0.9, noise=0.2)
 _FASHION = _Look(FASHION_SHAPE, styles=3, width=2.5, shift=2, disturbed=0.8, noise=0.15)
 
 

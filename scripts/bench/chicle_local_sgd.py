@@ -22,7 +22,9 @@ from trepak.tf_plugins.chicle.drawing import Draws
 from trepak.tf_plugins.chicle.trainer import Iteration, Solver, Trainer
 
 MOMENTUM = 0.9
-_TOLD_EVERY = 1 / 16  # of an epoch: the error is measured then, or after an iteration that is longer
+_TOLD_EVERY = (
+    1 / 16
+)  # of an epoch: the error is measured then, or after an iteration that is longer
 _SMOOTHED_OVER = 1 / 4  # of an epoch: how much of the past counts
 
 
@@ -184,6 +186,7 @@ class LocalSgdTrainer(Trainer):
         schedule: of samples.
         rate: the learning rate of a single task.
         seed: the first weights, and all orders of samples, depend on it alone.
+        trained: the weights and their momenta.
         errors: by iteration, the share of wrong classes before it, smoothed over a part of an
             epoch. With it the first has no past: it is that of the first weights.
     """
@@ -211,7 +214,7 @@ class LocalSgdTrainer(Trainer):
         self.schedule, self.rate, self.seed = schedule, rate, seed
         self._test, self._goal, self._most = test, goal, most_iterations
         weights = self.network.weights(seed)
-        self._model = [weights, np.zeros_like(weights)]
+        self.trained = [weights, np.zeros_like(weights)]
         self._untold = 0.0  # epochs since the error was measured
         self.errors = [self.network.error(weights, test)]
 
@@ -221,17 +224,17 @@ class LocalSgdTrainer(Trainer):
 
     def no_update(self) -> list[np.ndarray]:
         """See `Trainer`."""
-        return [*(np.zeros_like(array) for array in self._model), np.zeros(())]
+        return [*(np.zeros_like(array) for array in self.trained), np.zeros(())]
 
     def model(self) -> list[np.ndarray] | None:
         """See `Trainer`."""
         is_over = self.errors[-1] <= self._goal or len(self.errors) > self._most
-        return None if is_over else self._model
+        return None if is_over else self.trained
 
     def merge(self, updates: list[np.ndarray], iteration: Iteration) -> None:
         """See `Trainer`."""
         *sums, samples = updates
-        self._model = [array / np.float32(samples) for array in sums]
+        self.trained = [array / np.float32(samples) for array in sums]
         self._untold += float(samples) / self.schedule.samples
         self.errors.append(self._told())
 
@@ -245,5 +248,5 @@ class LocalSgdTrainer(Trainer):
             return self.errors[-1]
         kept = math.exp(-self._untold / _SMOOTHED_OVER)
         self._untold = 0.0
-        now = self.network.error(self._model[0], self._test)
+        now = self.network.error(self.trained[0], self._test)
         return kept * self.errors[-1] + (1 - kept) * now
