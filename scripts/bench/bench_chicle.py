@@ -23,6 +23,7 @@ def measure(options: Options) -> Report:
     # a sum is the same in every run.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    import trepak.tf_plugins  # noqa: F401  (imports TensorFlow quietly)
     from trepak.scripts.bench.chicle_cases import CASES
     from trepak.scripts.bench.chicle_report import summarize
     from trepak.scripts.bench.chicle_trials import find, find_quickly
