@@ -160,7 +160,7 @@ class LocalSgdSolver(Solver):
         """Makes it; the order of its samples depends on the trainer's seed and the task."""
         super().__init__(store)
         self._trainer = trainer
-        self._draws = Draws(store, np.random.default_rng([trainer.seed, task]))
+        self._draws = Draws(store, ("x", "y"), np.random.default_rng([trainer.seed, task]))
 
     def solve(
         self, model: Sequence[np.ndarray], iteration: Iteration
@@ -168,7 +168,8 @@ class LocalSgdSolver(Solver):
         """See `Solver`; what it made counts as much as the samples that it took."""
         trainer = self._trainer
         count = trainer.schedule.quota(self.store.samples, iteration.tasks, iteration.share)
-        samples = self._draws.draw(count, ("x", "y"))
+        self._draws.begin()
+        samples = self._draws.draw(count)
         made = trainer.network.train(
             model,
             samples,

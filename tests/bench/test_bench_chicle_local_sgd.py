@@ -71,7 +71,7 @@ def test_two_tasks_train_as_keras_does_on_their_batches() -> None:
     weights = [v.numpy() for v in convnet(Builder(), FASHION_SHAPE).trainable_variables]
     model = [weights, [np.zeros_like(array) for array in weights]]
     draws = {
-        task: Draws(store, np.random.default_rng([SEED, task]))
+        task: Draws(store, ("x", "y"), np.random.default_rng([SEED, task]))
         for task, store in placed.stores.items()
     }
     for _ in range(2):
@@ -79,7 +79,8 @@ def test_two_tasks_train_as_keras_does_on_their_batches() -> None:
         for task, store in placed.stores.items():
             count, sizes = ((16, [5, 5, 6]), (8, [2, 3, 3]))[task]
             with store.iteration():
-                samples = draws[task].draw(count, ("x", "y"))
+                draws[task].begin()
+                samples = draws[task].draw(count)
             made.append(keras_steps(model, samples, np.array(sizes)))
         # Two thirds of the samples were the first task's.
         model = [
