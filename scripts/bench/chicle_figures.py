@@ -18,7 +18,7 @@ def draw(report: Report, figure: Any) -> None:
     curves = [row for row in report.rows if row["kind"] == CURVES]
     sets = list(dict.fromkeys(_data_set(row) for row in curves))
     scenarios = list(dict.fromkeys(row["scenario"] for row in curves))
-    figure.set_size_inches(3.6 * (1 + len(scenarios)), 5.2 * len(sets))
+    figure.set_size_inches(3.1 * (1 + len(scenarios)), 4.0 * len(sets))
     places = figure.subplots(2 * len(sets), 1 + len(scenarios), squeeze=False)
     for number, data_set in enumerate(sets):
         above, below = places[2 * number : 2 * number + 2]
@@ -31,6 +31,7 @@ def draw(report: Report, figure: Any) -> None:
             axes.set_title(f"{_title(data_set)}: {scenario.replace('_', '-')}")
             _curves(axes, rows, 1, "virtual seconds")
             _curves(other, rows, 0, "epochs")
+        above[-1].legend(fontsize="xx-small", loc="upper right")
 
 
 def _data_set(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -77,4 +78,3 @@ def _curves(axes: Any, rows: plots.Rows, along: int, label: str) -> None:
             axes.set_ylim(least / 2, 1.2)
     plots.mark(axes, rows[0]["goal"])
     axes.set(xlabel=label, ylabel=rows[0]["value"], yscale="log")
-    axes.legend(fontsize="xx-small")
