@@ -74,6 +74,9 @@ class Member(ResourceManager):
     def has_changed(self) -> bool:
         return self.network.has_news
 
+    def meet(self) -> None:
+        pass  # the network has no news after the rendezvous
+
     def expected_hosts(self) -> dict[str, int]:
         return dict.fromkeys(self.network.hosts, 1)
 

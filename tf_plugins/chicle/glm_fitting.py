@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from trepak.horovod_ext import basics
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
 from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
 from trepak.tf_plugins.chicle.glm_progress import progress
 from trepak.tf_plugins.chicle.glm_trainer import GlmTrainer, LinearTask, Samples
-from trepak.tf_plugins.chicle.horovod_rounds import HorovodHosts, train
+from trepak.tf_plugins.chicle.horovod_rounds import HorovodHosts, is_elastic, train
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
 from trepak.tf_plugins.chicle.training import Training
@@ -64,11 +63,6 @@ def fit(model: Any, task: LinearTask) -> Fitted:
     return Fitted(
         cocoa.weights, cocoa.iterations, cocoa.gaps[-1], cocoa.has_converged, trainer.facts
     )
-
-
-def is_elastic() -> bool:
-    """Tells whether ranks of this job may come and go."""
-    return basics.is_initialized() and basics.is_elastic()
 
 
 def _train(trainer: GlmTrainer, tasks: int, cluster: Cluster, show: Any) -> None:

@@ -37,6 +37,10 @@ class HorovodHosts(ResourceManager):
         """See `ResourceManager`."""
         return self.state.hears()
 
+    def meet(self) -> None:
+        """See `ResourceManager`."""
+        self.state.forget()
+
     def expected_hosts(self) -> Mapping[str, int] | None:
         """See `ResourceManager`."""
         return membership.expected_hosts()
@@ -44,6 +48,11 @@ class HorovodHosts(ResourceManager):
     def is_over(self) -> bool:
         """See `ResourceManager`."""
         return membership.answer() in ("end", "silent")
+
+
+def is_elastic() -> bool:
+    """Tells whether ranks of this job may come and go."""
+    return basics.is_initialized() and basics.is_elastic()
 
 
 def train(training: ElasticTraining, hosts: HorovodHosts, after: After | None = None) -> Training:
@@ -58,7 +67,7 @@ def train(training: ElasticTraining, hosts: HorovodHosts, after: After | None = 
         SystemExit: this rank has left the job, or all were given notice.
         ValueError: samples can't be read, or another rank has failed.
     """
-    if not basics.is_elastic() or not basics.is_initialized():
+    if not is_elastic():
         return training.round(cluster_of_job(), after)
 
     @run

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import functools
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
@@ -18,6 +21,7 @@ from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
 
 # Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
 COUNTED_IN = "batch_counted_in"
+_ATTRIBUTES = "attributes"
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,11 +138,45 @@ class TensorFlowState(MemberState):
         self._saved = [tf.identity(variable) for variable in self.variables]
 
 
+class MovingData(abc.ABC):
+    """Data of which each rank has a part, and which stays whole while ranks come and go.
+
+    It keeps the state of the model beside its own, so that both are of the same moment.
+    """
+
+    @abc.abstractmethod
+    def join(
+        self, state: MemberState, save: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray] | None:
+        """Makes the data whole among the ranks that there are now; a collective call.
+
+        Args:
+            state: that hears of other hosts.
+            save: returns what the model has now; called at each commit.
+
+        Returns:
+            What the model is to have; None: nobody has begun, and `begin` follows.
+        """
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Begins, with the model as it is on all ranks; a collective call."""
+
+    @abc.abstractmethod
+    def commit_soon(self) -> None:
+        """Has the data commit when it can."""
+
+
 class TensorFlowKerasState(TensorFlowState):
     """State made of a Keras model, its optimizer, and further attributes."""
 
     def __init__(
-        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+        self,
+        model: Any,
+        optimizer: Any = None,
+        backend: Any = None,
+        data: MovingData | None = None,
+        **kwargs: Any,
     ) -> None:
         """Saves the present values as the first commit.
 
@@ -146,6 +184,8 @@ class TensorFlowKerasState(TensorFlowState):
             model: a built Keras model.
             optimizer: its optimizer; by default the one it was compiled with.
             backend: accepted for Horovod scripts; unused.
+            data: a `trepak.chicle.ChunkedDataset` that the model trains with. It then decides when
+                to commit, and looks for other hosts; further attributes are of what JSON can hold.
             kwargs: further attributes to synchronize, e.g. `epoch=0, batch=0`.
 
         Raises:
@@ -160,6 +200,7 @@ class TensorFlowKerasState(TensorFlowState):
             optimizer.build(model.trainable_variables)
         self.model = model
         self.optimizer = optimizer
+        self._data = data
         super().__init__([*model.weights, *optimizer.variables], **kwargs)
 
     def save(self) -> None:
@@ -172,6 +213,13 @@ class TensorFlowKerasState(TensorFlowState):
         self._begin_anew()
         super().restore()
 
+    def commit(self) -> None:
+        """Commits, and looks for other hosts; the data do that soon, if they are part of it."""
+        if self._data is None:
+            super().commit()
+        else:
+            self._data.commit_soon()
+
     def reset(self) -> None:
         """Is called when the ranks have changed; where some have only gone, `sync` is not."""
         self._start_transport()
@@ -181,7 +229,27 @@ class TensorFlowKerasState(TensorFlowState):
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
         self._begin_anew()
         self._start_transport()
-        super().sync()
+        saved = None if self._data is None else self._data.join(self, self._all)
+        if saved is None:
+            super().sync()
+            if self._data is not None:
+                self._data.begin()
+        else:
+            self._take(saved)
+
+    def _all(self) -> dict[str, np.ndarray]:
+        """Returns all variables and attributes of now."""
+        values = {f"variable {n}": v.numpy() for n, v in enumerate(self.variables)}
+        attributes = {name: getattr(self, name) for name in self._saved_state}
+        return values | {_ATTRIBUTES: np.asarray(json.dumps(attributes))}
+
+    def _take(self, saved: dict[str, np.ndarray]) -> None:
+        """Takes what `_all` has returned, on this rank or on another."""
+        for number, variable in enumerate(self.variables):
+            variable.assign(saved[f"variable {number}"])
+        self._save_variables()
+        self._saved_state = json.loads(str(saved[_ATTRIBUTES]))
+        self._set_attrs()
 
     def _start_transport(self) -> None:
         """Starts the optimizer's transport among the ranks that there are now."""
@@ -208,6 +276,8 @@ class TensorFlowKerasState(TensorFlowState):
 class KerasState(TensorFlowKerasState):
     """State made of a Keras model, its optimizer, and further attributes."""
 
-    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, model: Any, optimizer: Any = None, data: MovingData | None = None, **kwargs: Any
+    ) -> None:
         """See `TensorFlowKerasState`."""
-        super().__init__(model, optimizer=optimizer, **kwargs)
+        super().__init__(model, optimizer=optimizer, data=data, **kwargs)
