@@ -1,7 +1,8 @@
 """An elastic `fit` with a ChunkedDataset: notes which samples each epoch has trained on.
 
-$OUT/log has a line for each step, with the epoch that the state counts and the samples' numbers,
-and $OUT/rolls one for each start of `fit`. The samples' first column is their number.
+$OUT/log has a line for each step: the iteration in which `fit` was started, the present one, the
+epoch that the state counts, rank, size, pid, and the samples' numbers. $OUT/rolls has one for each
+start of `fit`. The samples' first column is their number.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Recording(keras.Sequential):
         def note(numbers: Any) -> None:
             time.sleep(PAUSE)
             rows = [round(float(number) * SAMPLES) for number in numbers]
-            line = [self.fits, self.state.epoch, hvd.rank(), hvd.size(), os.getpid(), rows]
+            about = [self.fits, self.state._data.iterations.iterations, self.state.epoch]
+            line = [*about, hvd.rank(), hvd.size(), os.getpid(), rows]
             with (OUT / "log").open("a") as log:
                 log.write(json.dumps(line) + "\n")
 
