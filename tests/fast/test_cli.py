@@ -87,7 +87,7 @@ def test_unknown_bench_lists_those_that_exist():
     [
         (
             ["nothing"],
-            "(choose from 'bench', 'doctor', 'dymem', 'lab', 'top', 'trace', 'train')",
+            "(choose from 'bench', 'doctor', 'dymem', 'elastic', 'lab', 'top', 'trace', 'train')",
         ),
         (["bench"], "the following arguments are required: NAME"),
         (["bench", "bsp", "--np", "0"], "--np: must be a whole number from 1 to 1024"),

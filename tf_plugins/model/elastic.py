@@ -172,11 +172,6 @@ class TensorFlowKerasState(TensorFlowState):
         self._begin_anew()
         super().restore()
 
-    def reset(self) -> None:
-        """Is called when the ranks have changed; where some have only gone, `sync` is not."""
-        self._start_transport()
-        super().reset()
-
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
         self._begin_anew()
