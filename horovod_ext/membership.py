@@ -185,9 +185,11 @@ def take_leave() -> None:
     """
     key = f"{host()}:{os.environ.get('HOROVOD_LOCAL_RANK', '0')}"
     try:
-        _, body = liveness.ask_store("GET", "rank_and_size", key, seconds=_RESET_SECONDS)
+        status, body = liveness.ask_store("GET", "rank_and_size", key, seconds=_RESET_SECONDS)
     except http.client.HTTPException as error:
         raise OSError(f"Horovod's driver ended: {error!r}") from error
+    if status != http.client.OK:
+        raise OSError(f"Horovod's driver answers {status} to {key}")
     if not body.startswith(b"-1"):
         raise RuntimeError(
             f"Horovod has a place for {host()}, which the launcher leaves out: the job can't go "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
 import sys
 import tempfile
@@ -78,7 +79,7 @@ def launcher(job: Job, discovery: Path) -> list[str]:
         horovodrun(),
         "--gloo",
         *("-np", str(job.np), "--min-np", str(job.min_np), *most),
-        *("--host-discovery-script", str(discovery)),
+        *("--host-discovery-script", shlex.quote(str(discovery))),  # which a shell reads
         *("--blacklist-cooldown-range", *map(str, job.cooldown)),
         *(part for one in job.interfaces for part in ("--network-interfaces", one)),
         *job.options,

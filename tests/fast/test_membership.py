@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -258,3 +262,32 @@ def test_a_rank_ends_when_nobody_goes_on(
         state.check_host_updates()
     assert end.value.code == 128 + signal.SIGTERM
     assert capsys.readouterr().err == "trepak: all hosts have notice: the job ends.\n"
+
+
+def test_ranks_without_a_launcher_keep_what_sigterm_does(tmp_path: Path) -> None:
+    """No handler is installed, and one warning says why `leave` does nothing."""
+    program = (
+        "import os, signal, warnings\n"
+        "from trepak.horovod_ext import membership\n"
+        "before = signal.getsignal(signal.SIGTERM)\n"
+        "membership.watch()\n"
+        "assert signal.getsignal(signal.SIGTERM) == before and membership.notice() is None\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    membership.leave()\n"
+        "    assert not membership.withdraw() and not membership.withdraw()\n"
+        "assert ['trepak elastic' in str(one.message) for one in caught] == [True], caught\n"
+        "assert membership.expected_hosts() is None and not membership.is_over()\n"
+        "assert not membership.is_left_out()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    environment = os.environ | {"HOROVOD_ELASTIC": "1", "HOROVOD_HOSTNAME": "h1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -24,11 +23,14 @@ END_SECONDS = 60
 class Leaving:
     """A job of `trepak elastic`, and the file that lists its hosts."""
 
-    def __init__(self, out: Path, hosts: dict[str, int], least: int) -> None:
+    def __init__(
+        self, out: Path, hosts: dict[str, int], least: int, cooldown: tuple[int, int] = (30, 300)
+    ) -> None:
         self.out = out
         self.list(hosts)
         command = [str(Path(sys.executable).parent / "trepak"), "elastic"]
         command += ["-np", str(sum(hosts.values())), "--min-np", str(least), "--max-np", "3"]
+        command += ["--cooldown", *map(str, cooldown)]
         command += ["--hosts", str(out / "hosts"), "--network-interface", "lo"]
         command += ["--horovodrun=--log-level INFO"]  # the driver then tells what it blacklists
         command += ["--", sys.executable, str(WORKERS / "elastic_fit.py")]
@@ -49,14 +51,15 @@ class Leaving:
         seen = wait_for_epoch(self.out, after + 1, size)
         return {entry["host"]: int(entry["pid"]) for entry in seen}
 
-    def check_end(self, size: int) -> str:
+    def check_end(self, size: int, failures: int = 0) -> str:
         """Ends the training in a few epochs, checks that all is well, and returns the output."""
         (self.out / "enough").write_text(str(self.epoch() + 5))
         code, output = finish(self.process, END_SECONDS)
         assert code == 0, output[-6000:]
         done = [path.read_text().split() for path in self.out.glob("done.*")]
         assert [int(count) for _, count, _ in done] == [size] * size, done
-        assert "blacklist" not in output and "exit with status code" not in output, output[-6000:]
+        assert output.count("blacklist failing host") == failures, output[-6000:]
+        assert output.count("exit with status code") == failures, output[-6000:]
         weights: dict[tuple[str, str], set[str]] = {}
         for entry in epochs_seen(self.out):
             weights.setdefault((entry["epoch"], entry["size"]), set()).add(entry["weights"])
@@ -140,6 +143,19 @@ def test_a_host_that_is_needed_stays_until_another_one_comes(
     assert -1 < places[0] < places[1] < places[2], output[-6000:]
 
 
+@pytest.mark.timeout(280)
+def test_a_host_whose_rank_died_is_tried_again(tmp_path: Path, jobs: list[Leaving]) -> None:
+    job = Leaving(tmp_path, {FIRST: 1, SECOND: 1}, least=1, cooldown=(1, 3))
+    jobs.append(job)
+    pids = job.wait_for_size(2, after=0)
+    os.kill(pids[SECOND], signal.SIGKILL)
+    before = job.epoch()
+    wait_until_gone(pids[SECOND], 10)
+    after = job.wait_for_size(2, after=before + 1)
+    assert after[FIRST] == pids[FIRST] and after[SECOND] != pids[SECOND]
+    job.check_end(size=2, failures=1)
+
+
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("stopped", ["all ranks", "launcher, by SIGTERM", "launcher, by ^C"])
 def test_a_job_that_is_stopped_ends_at_once(
@@ -160,32 +176,3 @@ def test_a_job_that_is_stopped_ends_at_once(
         wait_until_gone(pid, 5)
     assert "all hosts have notice: the job ends" in output, output[-6000:]
     assert not [*tmp_path.glob("done.*")]
-
-
-def test_ranks_without_a_launcher_keep_what_sigterm_does(tmp_path: Path) -> None:
-    """Also with a membership variable that is none: nothing is installed, one warning says why."""
-    program = (
-        "import os, signal, warnings\n"
-        "from trepak.horovod_ext import membership\n"
-        "before = signal.getsignal(signal.SIGTERM)\n"
-        "membership.watch()\n"
-        "assert signal.getsignal(signal.SIGTERM) == before and membership.notice() is None\n"
-        "membership.leave()\n"
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        "    assert not membership.withdraw() and not membership.withdraw()\n"
-        "assert ['trepak elastic' in str(one.message) for one in caught] == [True], caught\n"
-        "assert membership.expected_hosts() is None and not membership.is_over()\n"
-        "assert not membership.is_left_out()\n"
-        "os.kill(os.getpid(), signal.SIGTERM)\n"
-    )
-    environment = os.environ | {"HOROVOD_ELASTIC": "1", "HOROVOD_HOSTNAME": "h1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert done.returncode == -signal.SIGTERM, done.stderr
