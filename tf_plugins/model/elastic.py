@@ -220,11 +220,6 @@ class TensorFlowKerasState(TensorFlowState):
         else:
             self._data.commit_soon()
 
-    def reset(self) -> None:
-        """Is called when the ranks have changed; where some have only gone, `sync` is not."""
-        self._start_transport()
-        super().reset()
-
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
         self._begin_anew()
