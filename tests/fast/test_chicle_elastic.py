@@ -48,7 +48,7 @@ def maker(network: Network, seed: int, commit_seconds: float = 0.0) -> Any:
             cut,
             member,
             policies,
-            seed,
+            seed + 100 * len(network.members),  # rank 0's counts
             commit_seconds,
             clock=lambda task, samples, seconds: samples * 1e-3,
             say=network.lines.append,

@@ -24,7 +24,7 @@ from trepak.tf_plugins.chicle.policy import Situation, TasksJoined
 from trepak.tf_plugins.chicle.roll_call import Present, Roll, call_roll
 from trepak.tf_plugins.chicle.supply import Supply
 
-_SIZES, _PARTS = "chunk sizes", "chunks of parts"
+_SIZES, _PARTS, _SEED = "chunk sizes", "chunks of parts", "seed"
 _IDS = "ids"
 
 
@@ -60,7 +60,7 @@ class ElasticTasks:
 
         Args:
             supply: makes chunks.
-            seed: who gets which chunk in the beginning depends on it alone.
+            seed: who gets which chunk depends on it; rank 0's counts, as the training begins.
             checked: see `ChunkStore`.
         """
         self._supply, self._seed, self._checked = supply, seed, checked
@@ -147,7 +147,8 @@ class ElasticTasks:
         cutting, _ = cluster.together(
             lambda: (self._supply.part(cluster.rank, cluster.size), None), "how samples are cut"
         )
-        self._supply.sizes = cluster.gather(cutting.sizes, "the parts' chunks")
+        told = cluster.gather([cutting.sizes, self._seed], "the parts' chunks")
+        self._supply.sizes, self._seed = [sizes for sizes, _ in told], told[0][1]
         self.tasks = place(cutting, cluster.size, cluster, self._seed, self._checked)
         for rank in range(cluster.size):
             if rank not in self.tasks.ranks:
@@ -190,8 +191,9 @@ class ElasticTasks:
             mine = dict(save() if had is None else had)
             mine[_SIZES] = np.asarray([size for part in self._supply.sizes for size in part])
             mine[_PARTS] = np.asarray([len(part) for part in self._supply.sizes])
+            mine[_SEED] = np.asarray(self._seed)
         saved = dict(cluster.gather_arrays(mine, "the state")[roll.giver])
-        sizes, parts = saved.pop(_SIZES), saved.pop(_PARTS)
+        sizes, parts, self._seed = saved.pop(_SIZES), saved.pop(_PARTS), int(saved.pop(_SEED))
         each = np.split(sizes, np.cumsum(parts)[:-1])
         self._supply.sizes = [[int(size) for size in part] for part in each]
         return saved

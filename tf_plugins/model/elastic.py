@@ -175,7 +175,6 @@ class TensorFlowKerasState(TensorFlowState):
         model: Any,
         optimizer: Any = None,
         backend: Any = None,
-        data: MovingData | None = None,
         **kwargs: Any,
     ) -> None:
         """Saves the present values as the first commit.
@@ -184,9 +183,9 @@ class TensorFlowKerasState(TensorFlowState):
             model: a built Keras model.
             optimizer: its optimizer; by default the one it was compiled with.
             backend: accepted for Horovod scripts; unused.
-            data: a `trepak.chicle.ChunkedDataset` that the model trains with. It then decides when
-                to commit, and looks for other hosts; further attributes are of what JSON can hold.
-            kwargs: further attributes to synchronize, e.g. `epoch=0, batch=0`.
+            kwargs: further attributes to synchronize, e.g. `epoch=0, batch=0`. `data=` is none of
+                them: it takes the `trepak.chicle.ChunkedDataset` that the model trains with, which
+                then commits and looks for other hosts; attributes are of what JSON can hold.
 
         Raises:
             ValueError: the model is not built, or there is no optimizer.
@@ -200,7 +199,7 @@ class TensorFlowKerasState(TensorFlowState):
             optimizer.build(model.trainable_variables)
         self.model = model
         self.optimizer = optimizer
-        self._data = data
+        self._data: MovingData | None = kwargs.pop("data", None)
         super().__init__([*model.weights, *optimizer.variables], **kwargs)
 
     def save(self) -> None:
@@ -271,8 +270,6 @@ class TensorFlowKerasState(TensorFlowState):
 class KerasState(TensorFlowKerasState):
     """State made of a Keras model, its optimizer, and further attributes."""
 
-    def __init__(
-        self, model: Any, optimizer: Any = None, data: MovingData | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """See `TensorFlowKerasState`."""
-        super().__init__(model, optimizer=optimizer, data=data, **kwargs)
+        super().__init__(model, optimizer=optimizer, **kwargs)
