@@ -36,7 +36,7 @@ class Changes:
         if cluster.rank != 0 or not before:
             return
         gone = ", ".join(before[task] for task in sorted(set(before) - set(self._hosts)))
-        if joined.read:
+        if joined.lost:
             self._say(self._loss(joined, reached, gone or "a rank", cluster.size))
         elif gone:
             self._say(f"iteration {joined.version}: {gone} has left; {_going(cluster.size)} on.")
@@ -48,10 +48,13 @@ class Changes:
             )
 
     def _loss(self, joined: Joined, reached: int, gone: str, ranks: int) -> str:
-        anew = f", {len(joined.begun_anew)} of them from zeros" if joined.begun_anew else ""
+        read = len(joined.lost) - joined.copied
+        counts = [(read, "read again"), (joined.copied, "taken from copies")]
+        how = " and ".join(f"{count} chunks were {what}" for count, what in counts if count)
+        anew = f", {len(joined.begun_anew)} without their state" if joined.begun_anew else ""
         return (
             f"{gone} was lost in iteration {reached}: {_going(ranks)} on from iteration "
-            f"{joined.version}; {len(joined.read)} chunks were read again{anew}."
+            f"{joined.version}; {how}{anew}."
         )
 
 

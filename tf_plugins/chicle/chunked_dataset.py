@@ -61,6 +61,7 @@ class ChunkedDataset(FitData, MovingData):
         policies: Sequence[Policy] | None = None,
         seed: int = 0,
         commit_seconds: float = 10.0,
+        replicas: bool = False,
     ) -> None:
         """Cuts this rank's samples into chunks, and places them at random; a collective call.
 
@@ -77,6 +78,8 @@ class ChunkedDataset(FitData, MovingData):
             seed: decides who gets which chunk, and all orders.
             commit_seconds: of an elastic job, between two commits; what was trained since the last
                 one is trained again after a failure.
+            replicas: of an elastic job, whether the next rank keeps a copy of each chunk, so that
+                those of a rank that has died are not read again.
 
         Raises:
             ValueError: on all ranks, where one was given what doesn't go together, or something
@@ -95,7 +98,7 @@ class ChunkedDataset(FitData, MovingData):
         keras_hooks.install()
         if is_elastic():
             self._check_source()
-            self._elastic = ElasticChunks(self._cut_once, seed, say)
+            self._elastic = ElasticChunks(self._cut_once, seed, replicas, say)
         else:
             cluster = cluster_of_job()
             cutting = self._cut_alike(cluster)

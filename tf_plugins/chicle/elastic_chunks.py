@@ -28,15 +28,17 @@ class ElasticChunks:
         version: the iteration that ranks go on from.
     """
 
-    def __init__(self, cut: Cut, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, cut: Cut, seed: int, replicas: bool, say: Callable[[str], None]) -> None:
         """Makes it; nothing is read yet.
 
         Args:
             cut: see `Supply`.
             seed: see `ElasticTasks`.
+            replicas: see there.
             say: shows a line, on rank 0.
         """
-        self._tasks, self._changes, self._say = ElasticTasks(Supply(cut), seed), Changes(say), say
+        self._tasks = ElasticTasks(Supply(cut), seed, replicas=replicas)
+        self._changes, self._say = Changes(say), say
         self.is_amid_pass = self.wants_commit = False
         self.structure, self.version = "", 0
         self._reached = 0

@@ -38,6 +38,7 @@ class ElasticTraining:
         policies: Sequence[Policy] = (),
         seed: int = 0,
         commit_seconds: float = 10.0,
+        replicas: bool = False,
         clock: Clock = wall_clock,
         say: Callable[[str], None] = lambda line: print(f"trepak: {line}", flush=True),
     ) -> None:
@@ -52,12 +53,13 @@ class ElasticTraining:
             seed: who gets which chunk in the beginning depends on it alone.
             commit_seconds: between two commits; what is trained since the last one is trained again
                 after a failure.
+            replicas: whether the next rank keeps a copy of each chunk, so that none is read again.
             clock: see `Training`.
             say: shows a line, on rank 0: one for each event.
         """
         self._trainer, self._resources, self._policies = trainer, resources, policies
         self._commit_seconds, self._clock, self._say = commit_seconds, clock, say
-        self.tasks = ElasticTasks(Supply(cut), seed)
+        self.tasks = ElasticTasks(Supply(cut), seed, replicas=replicas)
         self._last_commit = 0.0
         self._reached = 0  # the iteration that was under way when the last round ended
         self._changes = Changes(say)

@@ -66,6 +66,7 @@ def train(
     seed: int = 0,
     tasks: int | None = None,
     commit_seconds: float = 10.0,
+    replicas: bool = False,
     after: After | None = None,
 ) -> Training:
     """Trains to the end on all ranks, in an elastic job on whichever there are.
@@ -82,6 +83,8 @@ def train(
         tasks: of all ranks, in a job that isn't elastic; by default one on each.
         commit_seconds: of an elastic job, between two commits; what was trained since the last one
             is trained again after a failure.
+        replicas: of an elastic job, whether the next rank keeps a copy of each chunk, so that those
+            of a rank that has died are not read again.
         after: is called after each iteration, when chunks have moved.
 
     Returns:
@@ -94,7 +97,9 @@ def train(
     """
     if is_elastic():
         hosts = HorovodHosts()
-        elastic = ElasticTraining(trainer, cut, hosts, policies, seed, commit_seconds, say=say)
+        elastic = ElasticTraining(
+            trainer, cut, hosts, policies, seed, commit_seconds, replicas, say=say
+        )
         return _train_in_rounds(elastic, hosts.state, after)
     cluster = cluster_of_job()
     trainer.begin(cluster)
