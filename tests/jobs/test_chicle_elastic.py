@@ -1,4 +1,4 @@
-"""Linear models in a job of `trepak elastic` whose hosts leave, come back, and fail."""
+"""Linear models in jobs of `trepak elastic` whose hosts leave, come back, and fail."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from conftest import WORKERS, finish, start
+from test_lab import needs_lab
+
+from trepak.scripts.lab import network, state
 
 sys.path.insert(0, str(WORKERS))
 import elastic_glm  # noqa: E402
@@ -25,16 +28,15 @@ STEP_SECONDS = 60  # that anything a test waits for may take on a busy machine
 class Fit:
     """A job, the file that lists its hosts, and what its ranks have written down."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, hosts: tuple[str, str], *launcher: str) -> None:
+        """Starts it on two hosts; the launcher is what begins the command line."""
         from sklearn.datasets import dump_svmlight_file
 
         self.out = out
         dump_svmlight_file(*elastic_glm.samples(), str(out / "samples.svm"), zero_based=False)
-        self.list(FIRST, SECOND)
-        command = [str(Path(sys.executable).parent / "trepak"), "elastic", "-np", "2"]
-        command += ["--min-np", "1", "--max-np", "2", "--cooldown", "1", "3"]
-        command += ["--hosts", str(out / "hosts"), "--network-interface", "lo"]
-        command += ["--", sys.executable, str(WORKERS / "elastic_glm.py")]
+        self.list(*hosts)
+        trepak = str(Path(sys.executable).parent / "trepak")
+        command = [trepak, *launcher, "--", sys.executable, str(WORKERS / "elastic_glm.py")]
         self.printed = out / "printed"
         with self.printed.open("w") as printed:
             self.process = start(command, out, stdout=printed)
@@ -86,7 +88,9 @@ class Fit:
 
 @pytest.mark.timeout(300)
 def test_hosts_leave_come_back_and_fail(tmp_path: Path) -> None:
-    fit = Fit(tmp_path)
+    options = ["--hosts", str(tmp_path / "hosts"), "--min-np", "1", "--max-np", "2"]
+    options += ["--cooldown", "1", "3", "--network-interface", "lo"]
+    fit = Fit(tmp_path, (FIRST, SECOND), "elastic", "-np", "2", *options)
     try:
         before = fit.wait_for_size(2)
         os.kill(before[SECOND], signal.SIGTERM)
@@ -104,8 +108,36 @@ def test_hosts_leave_come_back_and_fail(tmp_path: Path) -> None:
     finally:
         fit.stop()
     check_lines(printed)
-    done = [json.loads(path.read_text()) for path in tmp_path.glob("done.*")]
-    assert sorted(one["rank"] for one in done) == [0, 1], done
+    check_models(tmp_path, size=2)
+
+
+@needs_lab
+@pytest.mark.timeout(300)
+def test_hosts_leave_in_a_lab(tmp_path: Path) -> None:
+    lab, _ = state.up(f"glm{os.getpid() % 10000}", hosts=2, rate=10**9, priorities=2)
+    try:
+        options = f"--hosts {tmp_path / 'hosts'} --min-np 1"
+        fit = Fit(tmp_path, ("w0", "w1"), "lab", "run", "--name", lab.name, f"--elastic={options}")
+        try:
+            pids = fit.wait_for_size(2)
+            places = network.processes(lab)
+            assert {host: places[pid] for host, pid in pids.items()} == {"w0": "w0", "w1": "w1"}
+            fit.list("w0")
+            assert fit.wait_for_size(1) == {"w0": pids["w0"]}
+            printed = fit.end()
+        finally:
+            fit.stop()
+        assert network.processes(lab) == {}
+    finally:
+        state.down(lab.name)
+    assert re.search(r"rank [01] is to leave \(w1 is no longer listed\): its [1-9]\d* ", printed)
+    check_models(tmp_path, size=1)
+
+
+def check_models(out: Path, size: int) -> None:
+    """Checks that all ranks have fitted what one process fits alone, to the tolerance."""
+    done = [json.loads(path.read_text()) for path in out.glob("done.*")]
+    assert sorted(one["rank"] for one in done) == [*range(size)], done
     best = elastic_glm.objective(elastic_glm.fit(*elastic_glm.samples()).coef_[0])
     for one in done:
         assert 0 <= one["gap"] <= elastic_glm.TOL, done
