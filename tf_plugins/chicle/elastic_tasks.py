@@ -2,7 +2,7 @@
 
 After each change the ranks call the roll (`roll_call.py`), and go on from the latest state that all
 of them have. Chunks that were lost with a rank are made again from the source. Their state is what
-the next rank has kept of it since the last commit.
+the next rank has kept of it since the last commit, or the one that has given them away.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class ElasticTasks:
         self._next_number = 0
         self._is_unsound = False
         self._committed: int | None = None
-        # By version: what was saved, and the state of the chunks of the rank before this one.
+        # By version: what was saved, and the chunks' state on this rank and the one before it.
         self._saved: dict[int, Arrays] = {}
         self._kept: dict[int, Arrays] = {}
 
     def join(
         self, cluster: Cluster, save: Callable[[], Arrays], is_leaving: bool = False
     ) -> Joined | None:
-        """Calls the roll, and makes the chunks whole; a collective call of all ranks.
+        """Calls the roll, makes the chunks whole, and commits; a collective call of all ranks.
 
         Args:
             cluster: the ranks that there are now.
@@ -115,10 +115,14 @@ class ElasticTasks:
         self.number = next(task for task, rank in roll.ranks.items() if rank == cluster.rank)
         self._next_number = roll.next_task
         read, anew = self._made_whole(roll, cluster)
-        self._is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
+        is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
+        self._is_unsound = is_unsound
         self._committed = self.at = roll.version
         self._fill(roll, cluster)
-        return Joined(roll.version, saved, read, anew, self._is_unsound)
+        # What others had kept of the chunks' state went with those who left, or is of old places.
+        self.commit(cluster, saved)
+        self._is_unsound = is_unsound  # until what the trainer has then made of it is committed
+        return Joined(roll.version, saved, read, anew, is_unsound)
 
     def _fill(self, roll: Roll, cluster: Cluster) -> None:
         """Gives tasks without chunks their share, at random of every old one (section 4.5)."""
@@ -171,9 +175,12 @@ class ElasticTasks:
             HorovodInternalError: another rank has died or left.
         """
         assert self.at is not None
-        kept = cluster.pass_on(_states(self._store), "the chunks' state")
+        mine = {key: np.array(state) for key, state in _states(self._store).items()}
+        kept = cluster.pass_on(mine, "the chunks' state")
         before = self._committed
-        self._kept[self.at], self._saved[self.at] = kept, saved
+        # Its own, too: a chunk may be given to the rank that keeps its state, and be lost with it.
+        both = {_IDS: np.union1d(mine[_IDS], kept[_IDS])}
+        self._kept[self.at], self._saved[self.at] = {**mine, **kept, **both}, saved
         cluster.gather(self.at, "the commit")
         self._store.commit()
         self._committed, self._is_unsound = self.at, False
