@@ -23,7 +23,7 @@ from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
 from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
 from trepak.tf_plugins.chicle.members import ResourceManager
 
-_SECONDS = 20.0  # that any wait may take
+_SECONDS = 90.0  # that any wait may take
 
 
 class Killed(BaseException):

@@ -227,12 +227,11 @@ def start(
     return subprocess.Popen(
         command,
         env=environment,
-        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        **kwargs,
+        **{"stdout": subprocess.PIPE, **kwargs},
     )
 
 
@@ -254,8 +253,8 @@ def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
             child.kill()
         os.killpg(process.pid, 9)
         output, _ = process.communicate()
-        return 124, output + f"\nended after {seconds} s"
-    return process.returncode, output
+        return 124, (output or "") + f"\nended after {seconds} s"
+    return process.returncode, output or ""  # which is elsewhere where `start` was told so
 
 
 def run_job(

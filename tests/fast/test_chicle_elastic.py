@@ -219,6 +219,39 @@ def test_lost_chunks_are_read_again_or_are_copies(
     assert re.search(rf"\d+ chunks were {how}\.", network.lines[0]), network.lines
 
 
+@pytest.mark.parametrize("change", ["join", "leave", "death"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_dies_soon_after_a_change_takes_no_state_with_it(
+    victim: int, change: str
+) -> None:
+    """No commit is due between the two."""
+    network = Network(7, 3)
+    make = maker(network, 7, commit_seconds=1e9)
+    ranks = {"join": 4, "leave": 2, "death": 2}[change]
+    changed_at: list[int] = []
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank != 0:
+            return
+        if metrics.iteration == 3 and not changed_at:
+            changed_at.append(3)
+            if change == "join":
+                network.add(make, after)
+            elif change == "leave":
+                network.members[2].why = "SIGTERM"
+            else:
+                network.members[2].exchanges_left = 1
+        member = network.members[victim]
+        if changed_at and cluster.size == ranks and member.exchanges_left is None:
+            member.exchanges_left = 3
+
+    for _ in range(3):
+        network.add(make, after)
+    assert check(network)[victim] == ("died",)
+    losses = [line for line in network.lines if f"host{victim} was lost" in line]
+    assert len(losses) == 1 and "without their state" not in losses[0], network.lines
+
+
 def test_all_ranks_with_notice_is_an_error() -> None:
     network = Network(6, 2)
     make = maker(network, 6)

@@ -2,7 +2,7 @@
 
 After each change the ranks call the roll (`roll_call.py`), and go on from the latest state that all
 of them have. Chunks that were lost with a rank are made again from the source. Their state is what
-the next rank has kept of it since the last commit.
+the next rank has kept of it since the last commit, or the one that has given them away.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trepak.tf_plugins.chicle.chunk import Chunk
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
+from trepak.tf_plugins.chicle.kept_states import KeptStates, known, write
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.placing import place
@@ -26,7 +27,6 @@ from trepak.tf_plugins.chicle.roll_call import Present, Roll, call_roll
 from trepak.tf_plugins.chicle.supply import Supply
 
 _SIZES, _PARTS, _SEED = "chunk sizes", "chunks of parts", "seed"
-_IDS = "ids"
 
 
 class Joined(NamedTuple):
@@ -78,14 +78,14 @@ class ElasticTasks:
         self._next_number = 0
         self._is_unsound = False
         self._committed: int | None = None
-        # By version: what was saved, and the state of the chunks of the rank before this one.
+        # By version: what was saved, and the chunks' state on this rank and the one before it.
         self._saved: dict[int, Arrays] = {}
-        self._kept: dict[int, Arrays] = {}
+        self._kept = KeptStates()
 
     def join(
         self, cluster: Cluster, save: Callable[[], Arrays], is_leaving: bool = False
     ) -> Joined | None:
-        """Calls the roll, and makes the chunks whole; a collective call of all ranks.
+        """Calls the roll, makes the chunks whole, and commits; a collective call of all ranks.
 
         Args:
             cluster: the ranks that there are now.
@@ -108,7 +108,7 @@ class ElasticTasks:
             self._next_number,
             self._store.ids if versions else [],
             sorted(versions),
-            {str(version): kept[_IDS].tolist() for version, kept in self._kept.items()},
+            self._kept.told(),
             sorted(self._replicas.held),
             is_leaving,
             self._is_unsound,
@@ -123,11 +123,15 @@ class ElasticTasks:
         self.number = next(task for task, rank in roll.ranks.items() if rank == cluster.rank)
         self._next_number = roll.next_task
         lost, anew = self._made_whole(roll, cluster)
-        self._is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
+        is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
+        self._is_unsound = is_unsound
         self._committed = self.at = roll.version
         self._fill(roll, cluster)
+        # What others had kept of the chunks' state went with those who left, or is of old places.
+        self.commit(cluster, saved)
+        self._is_unsound = is_unsound  # until what the trainer has then made of it is committed
         copied = len(set(roll.copies) & set(lost))
-        return Joined(roll.version, saved, lost, copied, anew, self._is_unsound)
+        return Joined(roll.version, saved, lost, copied, anew, is_unsound)
 
     def _fill(self, roll: Roll, cluster: Cluster) -> None:
         """Gives tasks without chunks their share, at random of every old one (section 4.5)."""
@@ -181,16 +185,15 @@ class ElasticTasks:
             HorovodInternalError: another rank has died or left.
         """
         assert self.at is not None
-        kept = cluster.pass_on(_states(self._store), "the chunks' state")
+        self._kept.keep(self.at, self._store, cluster)
         self._replicas.bring_up(self._store, cluster)
         before = self._committed
-        self._kept[self.at], self._saved[self.at] = kept, saved
+        self._saved[self.at] = saved
         cluster.gather(self.at, "the commit")
         self._store.commit()
         self._committed, self._is_unsound = self.at, False
-        for versions in (self._kept, self._saved):
-            for old in set(versions) - {before, self.at}:
-                del versions[old]
+        self._kept.forget_but([before, self.at])
+        self._saved = {v: one for v, one in self._saved.items() if v in (before, self.at)}
 
     def _shared(self, roll: Roll, cluster: Cluster, save: Callable[[], Arrays]) -> Arrays:
         """Returns what was saved with a version, and learns how samples were cut."""
@@ -211,7 +214,7 @@ class ElasticTasks:
     def _go_back(self, version: int, saved: Arrays) -> None:
         """Gives this rank's chunks the state of a version; another roll may follow."""
         self._saved = {version: saved}
-        self._kept = {v: kept for v, kept in self._kept.items() if v == version}
+        self._kept.forget_but([version])
         if self.at == version:
             self._store.commit()
         elif self._committed == version:
@@ -235,7 +238,8 @@ class ElasticTasks:
         lost = ledger.unowned()
         states: Arrays = {}
         if lost:
-            for theirs in cluster.gather_arrays(self._kept_of(lost, roll.version), "lost state"):
+            mine = self._kept.of(lost, roll.version)
+            for theirs in cluster.gather_arrays(mine, "lost state"):
                 states |= theirs
             readers = sorted(roll.ranks)
             for chunk, part in zip(lost, self._supply.parts_of(lost), strict=True):
@@ -247,14 +251,7 @@ class ElasticTasks:
         digests = cluster.gather(ledger.digest(), "the ledger")
         if len(set(digests)) > 1:
             raise LedgerError(f"the ranks' ledgers differ after the roll: {digests}.")
-        return lost, sorted(set(lost) - {_chunk_of(key) for key in states})
-
-    def _kept_of(self, lost: list[int], version: int) -> Arrays:
-        """Returns what this rank has kept of lost chunks' state; of each chunk at least its id."""
-        kept = self._kept.get(version, {_IDS: np.zeros(0, int)})
-        ids = set(kept[_IDS].tolist()) & set(lost)
-        states = {k: v for k, v in kept.items() if k != _IDS and _chunk_of(k) in ids}
-        return states | {_key(chunk, ""): np.zeros(0) for chunk in ids}
+        return lost, sorted(set(lost) - known(states))
 
     def _read(self, ledger: Ledger, lost: list[int], states: Arrays) -> tuple[None, None]:
         assert self.number is not None
@@ -262,9 +259,7 @@ class ElasticTasks:
         copies = [self._replicas.take(chunk) for chunk in mine if chunk in self._replicas.held]
         others = [chunk for chunk in mine if chunk not in {copy.id for copy in copies}]
         for chunk in [*copies, *self._supply.made(others)]:
-            for name, field in chunk.fields.items():
-                if field.is_state and _key(chunk.id, name) in states:
-                    chunk.view(name, writable=True)[...] = states[_key(chunk.id, name)]
+            write(states, chunk)
             self._store.add(chunk)
         self._store.commit()
         return None, None
@@ -275,21 +270,3 @@ class ElasticTasks:
             self._replicas.add(chunk)
         elif chunk.id not in self._store.ids:
             self._store.add(chunk)
-
-
-def _states(store: ChunkStore) -> Arrays:
-    """Returns the state of all chunks of a store, and their ids."""
-    return {_IDS: np.asarray(store.ids, int)} | {
-        _key(chunk.id, name): chunk.view(name)
-        for chunk in store.chunks()
-        for name, field in chunk.fields.items()
-        if field.is_state
-    }
-
-
-def _key(chunk: int, field: str) -> str:
-    return f"{chunk} {field}"
-
-
-def _chunk_of(key: str) -> int:
-    return int(key.split(" ", 1)[0])

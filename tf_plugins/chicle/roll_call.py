@@ -23,7 +23,7 @@ class Present:
         chunks: the ids of those that it has.
         versions: iterations after which it has the state of its chunks and of its trainer: that of
             its last commit, and, if it is between two iterations, of now.
-        kept: by version, the ids of another rank's chunks whose state of then it has.
+        kept: by version, the ids of chunks whose state of then it has, wherever they are.
         replicas: the ids of chunks that it has copies of.
         is_leaving: whether it was given notice.
         is_unsound: whether some state was lost, and no commit has followed.
