@@ -1,7 +1,7 @@
 """What a rank keeps of the state that chunks had in commits: of its own, and of the rank before it.
 
-Of a chunk that is lost with its rank the next one has the state. It has that of its own chunks, too,
-since one of them may since have gone to a rank that died.
+Of a chunk that is lost with its rank the next one has the state. It has that of its own chunks,
+too, since one of them may since have gone to a rank that died.
 """
 
 from __future__ import annotations
