@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
+import random
 import re
 import signal
 import sys
@@ -70,8 +72,8 @@ class Fit:
         assert all(int(entry["chunks"]) > 0 for entry in found()[-size:]), found()
         return {entry["host"]: int(entry["pid"]) for entry in found()}
 
-    def wait_for_line(self, line: str) -> None:
-        self.wait(lambda: line in self.printed.read_text(), line)
+    def wait_for_line(self, line: str, times: int = 1) -> None:
+        self.wait(lambda: self.printed.read_text().count(line) >= times, line)
 
     def end(self) -> str:
         """Lets the ranks fit to the end, and returns what they have printed."""
@@ -108,6 +110,39 @@ def test_hosts_leave_come_back_and_fail(tmp_path: Path) -> None:
     finally:
         fit.stop()
     check_lines(printed)
+    check_models(tmp_path, size=2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(50))
+def test_any_events(tmp_path: Path, seed: int) -> None:
+    """Four events of a random kind, each to a random host, after a random time."""
+    rng, notices = random.Random(seed), collections.Counter[str]()
+    options = ["--hosts", str(tmp_path / "hosts"), "--min-np", "1", "--max-np", "2"]
+    options += ["--cooldown", "1", "2", "--network-interface", "lo"]
+    fit = Fit(tmp_path, (FIRST, SECOND), "elastic", "-np", "2", *options)
+    try:
+        for _ in range(4):
+            pids = fit.wait_for_size(2)
+            time.sleep(rng.uniform(0, 1))  # no time that anything needs: the event's moment
+            host, event = rng.choice((FIRST, SECOND)), rng.choice(("notice", "unlisted", "kill"))
+            if event == "unlisted":
+                fit.list(*{FIRST, SECOND} - {host})
+            else:
+                os.kill(pids[host], signal.SIGTERM if event == "notice" else signal.SIGKILL)
+            left = fit.wait_for_size(1)
+            assert left.keys() == {FIRST, SECOND} - {host}
+            if event == "notice":
+                notices[host] += 1
+                fit.list(*left)
+                unlisted = f"{host}, which was withdrawn, is no longer listed"
+                fit.wait_for_line(unlisted, notices[host])
+            fit.list(FIRST, SECOND)
+        fit.wait_for_size(2)
+        fit.end()
+    finally:
+        fit.stop()
     check_models(tmp_path, size=2)
 
 
