@@ -15,6 +15,10 @@ from trepak.tf_plugins.chicle.trainer import TaskMetrics
 
 LANES = "when tasks worked"
 
+Rows = Sequence[Mapping[str, Any]]
+
+_DRAWN = 16  # iterations, where a training has more
+
 
 class LaneWatch:
     """Notes a training's iterations on the rank that asks, which hears of all tasks.
@@ -41,7 +45,7 @@ class LaneWatch:
         self._began = now
 
 
-def rows_of(iterations: Sequence[Mapping[str, Any]], **about: Any) -> list[dict[str, Any]]:
+def rows_of(iterations: Rows, **about: Any) -> list[dict[str, Any]]:
     """Returns a row for each task's part of each iteration; see `draw`.
 
     Args:
@@ -62,34 +66,35 @@ def rows_of(iterations: Sequence[Mapping[str, Any]], **about: Any) -> list[dict[
     ]
 
 
-def draw(rows: Sequence[Mapping[str, Any]], lanes: Any, chunks: Any = None) -> None:
+def draw(rows: Rows, lanes: Any, chunks: Any = None, until: float | None = None) -> None:
     """Draws a training: a lane for each task, with a bar for each of its iterations.
 
     Args:
         rows: of one training, of `rows_of`.
         lanes: axes for the bars, over seconds.
         chunks: axes for how many chunks each task had; None: they aren't drawn.
+        until: the second at which the picture ends; None: with the last bar.
     """
     tasks = sorted({row["task"] for row in rows})
     for place, task in enumerate(tasks):
         mine = [row for row in rows if row["task"] == task]
         bars = [(row["begin"], row["seconds"]) for row in mine]
-        edge = {"edgecolor": "white", "linewidth": 0.5}
-        lanes.broken_barh(bars, (place - 0.4, 0.8), color=f"C{place}", **edge)
+        style = {"color": f"C{place}", "edgecolor": "white", "linewidth": 0.5}
+        lanes.broken_barh(bars, (place - 0.4, 0.8), **style)
         if chunks is not None:
             ends = [*(row["begin"] for row in mine), mine[-1]["begin"] + mine[-1]["seconds"]]
             counts = [row["chunks"] for row in mine]
             chunks.stairs(counts, ends, color=f"C{place}", baseline=None, label=f"task {task}")
     lanes.set_yticks(range(len(tasks)), [f"task {task}" for task in tasks])
-    lanes.set(xlabel="seconds", xlim=(0, None))
-    lanes.invert_yaxis()
+    until = max(row["begin"] + row["seconds"] for row in rows) if until is None else until
+    lanes.set(xlabel="seconds", xlim=(0, until), ylim=(len(tasks) - 0.5, -0.5))
     if chunks is not None:
-        chunks.set(xlabel="seconds", ylabel="chunks", xlim=lanes.get_xlim(), ylim=(0, None))
+        chunks.set(xlabel="seconds", ylabel="chunks", xlim=(0, until), ylim=(0, None))
         chunks.legend(fontsize="xx-small", ncols=2)
 
 
-def draw_all(rows: Sequence[Mapping[str, Any]], figure: Any) -> None:
-    """Draws trainings side by side: those without policies above those with them.
+def draw_all(rows: Rows, figure: Any) -> None:
+    """Draws trainings side by side: without policies, below with one, then their chunks.
 
     Args:
         rows: of the kind `LANES`, with a `training` and its `policy`.
@@ -100,15 +105,13 @@ def draw_all(rows: Sequence[Mapping[str, Any]], figure: Any) -> None:
     policies = list(dict.fromkeys(row["policy"] for row in lanes))
     places = figure.subplots(1 + len(policies), len(trainings), squeeze=False)
     for column, training in enumerate(trainings):
-        longest = 0.0
+        of = [row for row in lanes if row["training"] == training]
+        until = max(row["begin"] + row["seconds"] for row in of if row["iteration"] < _DRAWN)
         for line, policy in enumerate(policies):
-            mine = [row for row in lanes if (row["training"], row["policy"]) == (training, policy)]
-            is_last = line == len(policies) - 1
-            draw(mine, places[line][column], places[line + 1][column] if is_last else None)
+            mine = [row for row in of if row["policy"] == policy]
+            chunks = places[-1][column] if policy == policies[-1] else None
+            draw(mine, places[line][column], chunks, until)
             places[line][column].set_title(f"{training}, {policy}")
-            longest = max(longest, places[line][column].get_xlim()[1])
-        for axes in places[:, column]:
-            axes.set_xlim(0, longest)
 
 
 def main(report: Path, picture: Path) -> None:

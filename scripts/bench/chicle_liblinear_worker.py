@@ -53,7 +53,7 @@ class _Task:
 
     def ways(self) -> dict[str, Make]:
         """Returns by name what fits it, ours first."""
-        plain = {"fit_intercept": False, "max_iter": _PASSES}
+        plain: dict[str, Any] = {"fit_intercept": False, "max_iter": _PASSES}
         if self.loss == "ridge":
             alpha = {"alpha": 1 / self.c} | plain
             name = "sparse_cg" if hasattr(self.x, "tocsr") else "cholesky"  # scikit-learn's choice

@@ -103,6 +103,7 @@ def test_lanes_have_a_bar_for_each_task_and_iteration() -> None:
     chicle_lanes.draw_all(rows, figure)
     lanes, chunks = figure.axes
     bars = [path.get_extents() for lane in lanes.collections for path in lane.get_paths()]
+    assert lanes.get_xlim() == (0.0, 13.5)
     assert sorted((bar.x0, bar.x1) for bar in bars[:2]) == [(0.0, 4.0), (8.5, 13.5)]
     assert len(bars) == 8
     assert [list(patch.get_data().values) for patch in chunks.patches][3] == [4, 1]
@@ -122,5 +123,8 @@ def test_the_bound_of_a_speedup_is_computing_and_the_link() -> None:
 
 def test_rigid_overhead_is_the_median_of_pairs() -> None:
     claims = Claims()
-    chicle_rigid.claim([{"ratio": ratio} for ratio in (1.0, 1.02, 1.3)], claims)
+    pairs = [("10gbit", 1.0), ("10gbit", 1.02), ("10gbit", 1.3), ("1gbit", 1.1)]
+    chicle_rigid.claim([{"link": link, "ratio": ratio} for link, ratio in pairs], claims)
     assert claims["chicle.rigid_overhead"].value == 1.02
+    assert claims["chicle.rigid_overhead"].target == 1.03
+    assert (claims["chicle.rigid_overhead.1g"].value, len(claims)) == (1.1, 2)

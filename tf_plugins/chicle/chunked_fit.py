@@ -140,7 +140,7 @@ class BetweenIterations(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begins a pass over all samples."""
-        self._begin(self._steps)
+        self._begin(self._steps_to_average(), self._steps)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Ends the iteration, if it was its last batch: chunks move; a collective call."""
@@ -151,15 +151,15 @@ class BetweenIterations(keras.callbacks.Callback):
         if batches.steps_left == 0 or (batches.batches_left == 0 and to_average == self._each):
             self._iterations.end(self._samples, max(self._seconds, 0.0), self._steps)
             if batches.steps_left:
-                self._begin()
+                self._begin(to_average)
         elif batches.batches_left != min(to_average, batches.steps_left):
             batches.extend(to_average)  # something else had ranks average: they count anew
 
-    def _begin(self, new_pass_of: int = 0) -> None:
+    def _begin(self, to_average: int, new_pass_of: int = 0) -> None:
         self._samples, self._seconds = 0, 0.0
         self._iterations.begin(new_pass_of)
-        self._each = self._steps_to_average()
-        self._iterations.batches.extend(self._each)
+        self._each = to_average
+        self._iterations.batches.extend(to_average)
 
     def _steps_to_average(self) -> int:
         return self._steps if self._step is None else self._step.steps_to_average
