@@ -18,7 +18,7 @@ from trepak.tf_plugins.chicle.policy import Policy, Situation, TasksJoined
 class ElasticScaling(Policy):
     """Moves chunks when tasks come and go."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | Sequence[int] = 0) -> None:
         """Makes it; draws depend on the seed alone."""
         self._rng = np.random.default_rng(seed)
 
@@ -33,19 +33,11 @@ class ElasticScaling(Policy):
             if isinstance(event, TasksJoined)
             for task in event.tasks
         }
-        moves = list(self._handed_over(ledger, sorted(situation.leaving), staying))
+        moves = list(handed_over(ledger, sorted(situation.leaving), staying))
         for move in moves:
             ledger.move(move)
         new = [task for task in staying if task in joined]
         return moves + list(self._draws(ledger, new, staying))
-
-    def _handed_over(
-        self, ledger: Ledger, leaving: Sequence[int], staying: Sequence[int]
-    ) -> Iterator[Move]:
-        """Yields the moves of all chunks of those that leave, in turn to those that stay."""
-        chunks = [(chunk, task) for task in leaving for chunk in ledger.chunks_of(task)]
-        for (chunk, task), target in zip(chunks, itertools.cycle(staying), strict=False):
-            yield Move(chunk, task, target)
 
     def _draws(self, ledger: Ledger, new: Sequence[int], staying: Sequence[int]) -> Iterator[Move]:
         """Yields random chunks of each old task, so that new ones have as many as the others."""
@@ -69,3 +61,10 @@ class ElasticScaling(Policy):
         count = max(0, int(np.ceil(surplus)))
         chunks = self._rng.permutation(ledger.chunks_of(task))[:count]
         return [(int(chunk), task) for chunk in chunks]
+
+
+def handed_over(ledger: Ledger, leaving: Sequence[int], staying: Sequence[int]) -> Iterator[Move]:
+    """Yields the moves of all chunks of tasks that leave, in turn to those that stay."""
+    chunks = [(chunk, task) for task in leaving for chunk in ledger.chunks_of(task)]
+    for (chunk, task), target in zip(chunks, itertools.cycle(staying), strict=False):
+        yield Move(chunk, task, target)

@@ -16,13 +16,16 @@ import numpy as np
 from trepak.tf_plugins.chicle.chunk import Chunk
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
+from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.placing import place
+from trepak.tf_plugins.chicle.policy import Situation, TasksJoined
+from trepak.tf_plugins.chicle.replicas import REPLICA, Replicas
 from trepak.tf_plugins.chicle.roll_call import Present, Roll, call_roll
 from trepak.tf_plugins.chicle.supply import Supply
 
-_SIZES, _PARTS = "chunk sizes", "chunks of parts"
+_SIZES, _PARTS, _SEED = "chunk sizes", "chunks of parts", "seed"
 _IDS = "ids"
 
 
@@ -32,16 +35,16 @@ class Joined(NamedTuple):
     Attributes:
         version: the iteration that they go on from.
         saved: what was saved with it.
-        new: tasks that have no chunks yet, and are to get some.
-        read: the ids of chunks that were lost, and read again.
-        begun_anew: of these, those whose state was lost: it is zeros.
+        lost: the ids of chunks that nobody had.
+        copied: of these, how many were taken from copies; the others were read again.
+        begun_anew: of these, those whose state of the last commit was lost, too.
         is_unsound: whether the trainer is to `recover`, and a commit to follow.
     """
 
     version: int
     saved: Arrays
-    new: list[int]
-    read: list[int]
+    lost: list[int]
+    copied: int
     begun_anew: list[int]
     is_unsound: bool
 
@@ -55,14 +58,18 @@ class ElasticTasks:
         at: the iteration after which the chunks have the state that they have now; None: amid one.
     """
 
-    def __init__(self, supply: Supply, seed: int = 0, checked: bool = False) -> None:
+    def __init__(
+        self, supply: Supply, seed: int = 0, checked: bool = False, replicas: bool = False
+    ) -> None:
         """Makes one without chunks.
 
         Args:
             supply: makes chunks.
-            seed: who gets which chunk in the beginning depends on it alone.
+            seed: who gets which chunk depends on it; rank 0's counts, as the training begins.
             checked: see `ChunkStore`.
+            replicas: whether the next rank keeps a copy of each chunk; see `Replicas`.
         """
+        self._replicas = Replicas(replicas)
         self._supply, self._seed, self._checked = supply, seed, checked
         self._store = ChunkStore(checked)
         self.tasks: Tasks | None = None
@@ -94,7 +101,7 @@ class ElasticTasks:
             HorovodInternalError: another rank has died or left; call it again with those there are.
         """
         for arrived in cluster.take_arrived():
-            self._take_in(Chunk(arrived.chunk))
+            self._take_in(Chunk(arrived.chunk), arrived.task)
         versions = {v for v in (self._committed, self.at) if v is not None}
         mine = Present(
             self.number,
@@ -102,6 +109,7 @@ class ElasticTasks:
             self._store.ids if versions else [],
             sorted(versions),
             {str(version): kept[_IDS].tolist() for version, kept in self._kept.items()},
+            sorted(self._replicas.held),
             is_leaving,
             self._is_unsound,
         )
@@ -114,12 +122,25 @@ class ElasticTasks:
         self._go_back(roll.version, saved)
         self.number = next(task for task, rank in roll.ranks.items() if rank == cluster.rank)
         self._next_number = roll.next_task
-        read, anew = self._made_whole(roll, cluster)
+        lost, anew = self._made_whole(roll, cluster)
         self._is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
         self._committed = self.at = roll.version
+        self._fill(roll, cluster)
+        copied = len(set(roll.copies) & set(lost))
+        return Joined(roll.version, saved, lost, copied, anew, self._is_unsound)
+
+    def _fill(self, roll: Roll, cluster: Cluster) -> None:
+        """Gives tasks without chunks their share, at random of every old one (section 4.5)."""
         assert self.tasks is not None
-        new = [task for task in roll.new if not self.tasks.ledger.chunks_of(task)]
-        return Joined(roll.version, saved, new, read, anew, self._is_unsound)
+        tasks = self.tasks
+        joined = (TasksJoined(tuple(task for task in roll.new if task not in tasks.working)),)
+        everyone = tuple(tasks.ranks)
+        ledger = Ledger.of(tasks.ledger.owners)
+        situation = Situation(ledger, everyone, frozenset(), joined, None, tasks.sizes)
+        # The same on all ranks, since all have the same ledger and draw the same numbers.
+        policy = ElasticScaling([self._seed, roll.next_task, len(everyone)])
+        tasks.move(policy.decide(situation), cluster)
+        tasks.take_changes()
 
     def begin(self, cluster: Cluster, saved: Arrays) -> Joined:
         """Reads all chunks, gives them to tasks at random, and commits; a collective call.
@@ -135,7 +156,8 @@ class ElasticTasks:
         cutting, _ = cluster.together(
             lambda: (self._supply.part(cluster.rank, cluster.size), None), "how samples are cut"
         )
-        self._supply.sizes = cluster.gather(cutting.sizes, "the parts' chunks")
+        told = cluster.gather([cutting.sizes, self._seed], "the parts' chunks")
+        self._supply.sizes, self._seed = [sizes for sizes, _ in told], told[0][1]
         self.tasks = place(cutting, cluster.size, cluster, self._seed, self._checked)
         for rank in range(cluster.size):
             if rank not in self.tasks.ranks:
@@ -143,7 +165,7 @@ class ElasticTasks:
         self.number, self._next_number, self.at = cluster.rank, cluster.size, 0
         self._store = self.tasks.stores[self.number]
         self.commit(cluster, saved)
-        return Joined(0, saved, [], [], [], False)
+        return Joined(0, saved, [], 0, [], False)
 
     def commit(self, cluster: Cluster, saved: Arrays) -> None:
         """Makes the state of now what a failure leads back to; a collective call, between two.
@@ -160,6 +182,7 @@ class ElasticTasks:
         """
         assert self.at is not None
         kept = cluster.pass_on(_states(self._store), "the chunks' state")
+        self._replicas.bring_up(self._store, cluster)
         before = self._committed
         self._kept[self.at], self._saved[self.at] = kept, saved
         cluster.gather(self.at, "the commit")
@@ -178,8 +201,9 @@ class ElasticTasks:
             mine = dict(save() if had is None else had)
             mine[_SIZES] = np.asarray([size for part in self._supply.sizes for size in part])
             mine[_PARTS] = np.asarray([len(part) for part in self._supply.sizes])
+            mine[_SEED] = np.asarray(self._seed)
         saved = dict(cluster.gather_arrays(mine, "the state")[roll.giver])
-        sizes, parts = saved.pop(_SIZES), saved.pop(_PARTS)
+        sizes, parts, self._seed = saved.pop(_SIZES), saved.pop(_PARTS), int(saved.pop(_SEED))
         each = np.split(sizes, np.cumsum(parts)[:-1])
         self._supply.sizes = [[int(size) for size in part] for part in each]
         return saved
@@ -215,7 +239,7 @@ class ElasticTasks:
                 states |= theirs
             readers = sorted(roll.ranks)
             for chunk, part in zip(lost, self._supply.parts_of(lost), strict=True):
-                ledger.assign(chunk, readers[part % len(readers)])
+                ledger.assign(chunk, roll.copies.get(chunk, readers[part % len(readers)]))
             cluster.together(lambda: self._read(ledger, lost, states), "lost chunks")
         sizes = [size for part in self._supply.sizes for size in part]
         self.tasks = Tasks({self.number: self._store}, ledger, roll.ranks, sizes)
@@ -235,7 +259,9 @@ class ElasticTasks:
     def _read(self, ledger: Ledger, lost: list[int], states: Arrays) -> tuple[None, None]:
         assert self.number is not None
         mine = [chunk for chunk in lost if chunk in set(ledger.chunks_of(self.number))]
-        for chunk in self._supply.made(mine):
+        copies = [self._replicas.take(chunk) for chunk in mine if chunk in self._replicas.held]
+        others = [chunk for chunk in mine if chunk not in {copy.id for copy in copies}]
+        for chunk in [*copies, *self._supply.made(others)]:
             for name, field in chunk.fields.items():
                 if field.is_state and _key(chunk.id, name) in states:
                     chunk.view(name, writable=True)[...] = states[_key(chunk.id, name)]
@@ -243,9 +269,11 @@ class ElasticTasks:
         self._store.commit()
         return None, None
 
-    def _take_in(self, chunk: Chunk) -> None:
+    def _take_in(self, chunk: Chunk, task: int) -> None:
         """Takes a chunk that has come in a move that failed; it may be here already."""
-        if chunk.id not in self._store.ids:
+        if task == REPLICA:
+            self._replicas.add(chunk)
+        elif chunk.id not in self._store.ids:
             self._store.add(chunk)
 
 

@@ -1,7 +1,7 @@
 """Who takes part in an elastic training, and who is to leave it soon.
 
-The ranks tell each other after each iteration. A rank with notice first gives its chunks away; then
-its host is withdrawn, and the next rendezvous is without it.
+The ranks tell each other after each iteration. The host of a rank with notice is withdrawn, so that
+the next rendezvous is without it; before, its chunks go to the others.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
+from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.tf_plugins.chicle.elastic_scaling import handed_over
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import TasksLeaving
-
-_PATIENCE = 20  # iterations that leaving tasks have to give their chunks away
 
 
 class AllLeaveError(RuntimeError):
@@ -48,6 +48,10 @@ class ResourceManager(abc.ABC):
         """Tells whether hosts have come or gone since the last rendezvous; not all ranks hear."""
 
     @abc.abstractmethod
+    def meet(self) -> None:
+        """Hears that there is to be a rendezvous: what has changed is known."""
+
+    @abc.abstractmethod
     def expected_hosts(self) -> Mapping[str, int] | None:
         """Returns the hosts of the next rendezvous, with their slots; None: nobody knows."""
 
@@ -71,7 +75,7 @@ class Members:
             say: shows a line; asked on rank 0.
         """
         self._resources, self._rank, self._number, self._say = resources, rank, number, say
-        self._waited = 0
+        self._announced: set[int] = set()
 
     def tell(self) -> dict[str, Any]:
         """Returns what this rank tells the others, of what JSON can hold."""
@@ -87,16 +91,21 @@ class Members:
         }
 
     def heed(
-        self, told: Sequence[Mapping[str, Any]], tasks: Tasks, notify: Callable[..., None]
+        self,
+        told: Sequence[Mapping[str, Any]],
+        tasks: Tasks,
+        cluster: Cluster,
+        notify: Callable[[TasksLeaving], None] | None = None,
     ) -> None:
-        """Has tasks with notice give their chunks away, and lets ranks go that have none.
+        """Withdraws hosts with notice; before a rendezvous their chunks go to those that stay.
 
         To be called on all ranks between two iterations.
 
         Args:
             told: by rank.
             tasks: this rank's, and where the others are.
-            notify: tells policies of an event; asked on rank 0.
+            cluster: the ranks.
+            notify: tells policies of tasks with notice; asked on rank 0.
 
         Raises:
             HostsUpdatedInterrupt: there is to be a rendezvous; on all ranks.
@@ -106,32 +115,29 @@ class Members:
         nobody_stays = not set(tasks.ranks) - set(leaving)
         if nobody_stays and any(one["is_over"] for one in told):
             raise AllLeaveError(f"all ranks are to leave the job ({_reasons(leaving)}).")
-        self._announce([task for task in leaving if task in tasks.ranks], leaving, tasks, notify)
-        if self._resources.notice() and (self._number not in tasks.ranks or nobody_stays):
+        present = sorted(task for task in leaving if task in tasks.ranks)
+        fresh = [task for task in present if task not in self._announced]
+        self._announced |= set(fresh)
+        if fresh and self._rank == 0:
+            self._announce(fresh, leaving, tasks)
+            if notify is not None:
+                notify(TasksLeaving(tuple(fresh)))
+        if self._resources.notice():
             self._resources.withdraw([one["host"] for one in told])
         if any(one["has_changed"] for one in told):
-            self._waited += 1
-            if nobody_stays or not set(leaving) & set(tasks.ranks) or self._waited > _PATIENCE:
-                raise HostsUpdatedInterrupt(False)
+            staying = [task for task in tasks.ranks if task not in leaving]
+            if staying:
+                tasks.move(handed_over(tasks.ledger, present, staying), cluster)
+            self._resources.meet()
+            raise HostsUpdatedInterrupt(False)
 
-    def _announce(
-        self,
-        present: Sequence[int],
-        reasons: Mapping[int, str],
-        tasks: Tasks,
-        notify: Callable[..., None],
-    ) -> None:
-        """Tells policies, and the user, of tasks that are to leave and were not before."""
-        fresh = [task for task in present if task not in tasks.leaving]
-        if not fresh or self._rank != 0:
-            return
+    def _announce(self, fresh: Sequence[int], reasons: Mapping[int, str], tasks: Tasks) -> None:
         for task in fresh:
             count = len(tasks.ledger.chunks_of(task))
             self._say(
                 f"rank {tasks.ranks[task]} is to leave ({reasons[task]}): its {count} chunks go to "
                 "the others."
             )
-        notify(TasksLeaving(tuple(fresh)))
 
 
 def _leaving(told: Sequence[Mapping[str, Any]]) -> dict[int, str]:
