@@ -50,8 +50,8 @@ class Balancing:
 
 
 TRAININGS = (
-    Balancing(COCOA, 0.04, 48_000, plain=6, settled=10, counted=8),
-    Balancing(LOCAL_SGD, 8.0, 512, plain=4, settled=50, counted=6, steps=4),
+    Balancing(COCOA, 0.04, 48_000, plain=4, settled=10, counted=6),
+    Balancing(LOCAL_SGD, 8.0, 512, plain=3, settled=50, counted=6, steps=4),
 )
 _QUICK = (
     Balancing(COCOA, 0.02, 4_800, plain=2, settled=3, counted=2),

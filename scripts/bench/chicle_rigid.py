@@ -33,8 +33,8 @@ class Rigid:
     """
 
     milliseconds: float = 100.0
-    warm: int = 4
-    steps: int = 20
+    warm: int = 3
+    steps: int = 14
     rounds: int = 5
 
 
