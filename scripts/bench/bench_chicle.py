@@ -1,7 +1,8 @@
-"""`trepak bench chicle`: uni-tasks against micro-tasks, in virtual time (Chicle, section 5)."""
+"""`trepak bench chicle`: uni-tasks against micro-tasks in virtual time, and real ranks in a lab."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 
@@ -16,18 +17,24 @@ def measure(options: Options) -> Report:
     """Runs the bench.
 
     Raises:
+        JobError: processes that measure have failed.
+        LabError: no lab can be made here.
         RuntimeError: uni-tasks have not come to a goal.
     """
     surroundings = Surroundings()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
     from trepak.scripts.bench.chicle_cases import CASES
+    from trepak.scripts.bench.chicle_real import added
     from trepak.scripts.bench.chicle_report import summarize
     from trepak.scripts.bench.chicle_trials import find, find_quickly
+    from trepak.scripts.bench.ranks import IN_A_LAB
 
     with console(stderr=True).status("") as status:
         train = find_quickly if options.quick else find
-        found = [train(case, status.update) for case in CASES]
-    return summarize(found, surroundings.environment("one process"))
+        report = summarize([train(case, status.update) for case in CASES], {})
+        report = added(report, options.quick, status.update)
+    environment = surroundings.environment(f"one process; {IN_A_LAB}")
+    return dataclasses.replace(report, environment=environment)
 
 
 def draw(report: Report, figure: Any) -> None:
