@@ -1,4 +1,4 @@
-"""The pictures of `trepak bench chicle`: Figures 1b, 4, 5, 9, 10, and what 6 comes to."""
+"""The pictures of `trepak bench chicle`: Figures 1, 4, 5, 9, 10, and what 6 comes to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def draw(report: Report, figure: Any) -> None:
     curves = [row for row in report.rows if row["kind"] == CURVES]
     sets = list(dict.fromkeys(_data_set(row) for row in curves))
     scenarios = list(dict.fromkeys(row["scenario"] for row in curves))
-    figure.set_size_inches(3.6 * (1 + len(scenarios)), 5.2 * len(sets))
+    figure.set_size_inches(3.1 * (1 + len(scenarios)), 4.0 * len(sets))
     places = figure.subplots(2 * len(sets), 1 + len(scenarios), squeeze=False)
     for number, data_set in enumerate(sets):
         above, below = places[2 * number : 2 * number + 2]
@@ -28,23 +28,36 @@ def draw(report: Report, figure: Any) -> None:
             rows = [
                 row for row in curves if _data_set(row) == data_set and row["scenario"] == scenario
             ]
-            axes.set_title(f"{', '.join(data_set)}: {scenario.replace('_', '-')}")
+            axes.set_title(f"{_title(data_set)}: {scenario.replace('_', '-')}")
             _curves(axes, rows, 1, "virtual seconds")
             _curves(other, rows, 0, "epochs")
+        above[-1].legend(fontsize="xx-small", loc="upper right")
 
 
 def _data_set(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["algorithm"], row["data_set"]
 
 
+def _title(data_set: tuple[str, str]) -> str:
+    return ", ".join(data_set).replace("_", " ")
+
+
 def _epochs(axes: Any, rows: plots.Rows, data_set: tuple[str, str]) -> None:
     for row in rows:
         if _data_set(row) == data_set:
-            names = [name for name in row if name.startswith("tasks_")]
-            tasks = [name.removeprefix("tasks_") for name in names]
-            axes.bar(tasks, [row[name] or 0.0 for name in names], color="0.6")
-            axes.set_title(f"{', '.join(data_set)}: to {row['goal']:g} (1b)")
-    axes.set(xlabel="tasks", ylabel="epochs")
+            epochs = {
+                int(name.removeprefix("tasks_")): value or 0.0
+                for name, value in row.items()
+                if name.startswith("tasks_")
+            }
+            batch = row["batch_of_16"]
+            ticks = [f"{tasks if batch is None else batch * tasks // 16}" for tasks in epochs]
+            axes.bar(ticks, list(epochs.values()), color="0.6")
+            axes.set_title(
+                f"{_title(data_set)}: to {row['goal']:g} ({'1b' if batch is None else '1a'})"
+            )
+            axes.set_xlabel("tasks" if batch is None else "samples of an iteration")
+    axes.set_ylabel("epochs")
 
 
 def _balancing(axes: Any, rows: plots.Rows, data_set: tuple[str, str]) -> None:
@@ -65,4 +78,3 @@ def _curves(axes: Any, rows: plots.Rows, along: int, label: str) -> None:
             axes.set_ylim(least / 2, 1.2)
     plots.mark(axes, rows[0]["goal"])
     axes.set(xlabel=label, ylabel=rows[0]["value"], yscale="log")
-    axes.legend(fontsize="xx-small")

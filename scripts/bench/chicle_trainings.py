@@ -10,7 +10,6 @@ import numpy as np
 
 from trepak.scripts.bench.chicle_cases import (
     ALGORITHMS,
-    BALANCED_AFTER,
     SLOWED,
     Case,
     Scenario,
@@ -78,24 +77,29 @@ def micro_tasks(trial: Trial, tasks: int) -> Curve:
         The curve; its seconds are those of a single node.
     """
     case = trial.case
-    nodes = VirtualNodes(case.samples, case.unit, {0: 1.0}, tasks)
+    nodes = VirtualNodes(case.usual, case.unit, {0: 1.0}, tasks)
     return _train(trial, tasks, nodes).curve
 
 
 def projected(case: Case, curve: Curve, scenario: Scenario, tasks: int) -> Curve:
-    """Returns micro-tasks' curve over time in a scenario, by the paper's formulas."""
+    """Returns micro-tasks' curve over time in a scenario, by the paper's formulas.
+
+    These are for as many samples as 16 tasks take. Where each task brings its own batch, more tasks
+    take more samples in an iteration, and it takes so much longer.
+    """
     now, seconds = 0.0, []
+    unit = case.unit * case.taken(tasks) / case.usual
     for _ in curve.epochs:
         seconds.append(now)
         nodes = scenario.slowness[: scenario.nodes_at(now)]
-        now += case.unit * micro_task_units(tasks, nodes)
+        now += unit * micro_task_units(tasks, nodes)
     return replace(curve, seconds=tuple(seconds))
 
 
 def uni_tasks(trial: Trial, scenario: Scenario) -> Curve:
     """Trains with a task for each node, and the policies that scale and balance."""
     case, _, seed = trial
-    nodes = VirtualNodes(case.samples, case.unit, dict(enumerate(scenario.slowness)))
+    nodes = VirtualNodes(case.usual, case.unit, dict(enumerate(scenario.slowness)))
     policies = (ElasticScaling(seed), Rebalancing(seed=seed))
     return _train(trial, scenario.first, nodes, policies, scenario.changes).curve
 
@@ -106,22 +110,25 @@ def balancing(trial: Trial) -> dict[str, Any]:
     The ideal is the shortest iteration that moves of whole chunks can lead to. To know it exactly,
     samples that don't fill the last chunk are left out.
     """
-    case, (rows, classes), seed = trial
-    each = ALGORITHMS[case.algorithm].prepare(trial).cutting.sizes[0]
-    count = len(classes) // each * each
-    whole = replace(case, goal=0.0, samples=count, most_iterations=BALANCED_AFTER + 1)
-    nodes = VirtualNodes(count, case.unit, dict(enumerate(SLOWED.slowness)))
+    case, samples, seed = trial
+    algorithm = ALGORITHMS[case.algorithm]
+    each, after = algorithm.prepare(trial).cutting.sizes[0], algorithm.balanced_after
+    count = case.samples // each * each
+    whole = replace(case, goal=0.0, samples=count, most_iterations=after + 1)
+    nodes = VirtualNodes(whole.usual, case.unit, dict(enumerate(SLOWED.slowness)))
     policies = (Rebalancing(seed=seed),)
-    cut = Trial(whole, (rows[:count], classes[:count]), seed)
+    rows, classes, _ = samples
+    cut = Trial(whole, samples._replace(rows=rows[:count], classes=classes[:count]), seed)
     done = _train(cut, SLOWED.first, nodes, policies)
     units = [float(one) for one in np.diff([0.0, *done.ends]) / case.unit]
     ideal = micro_task_units(done.chunks, SLOWED.slowness)
     return {
         "chunks": done.chunks,
         "first_iteration": units[0],
-        "after_10": units[BALANCED_AFTER],
+        "after": after,
+        "then": units[after],
         "ideal": ideal,
-        "vs_ideal": units[BALANCED_AFTER] / ideal,
+        "vs_ideal": units[after] / ideal,
         "iterations": units,
     }
 
@@ -146,7 +153,7 @@ def _train(
     cutting, trainer = algorithm.prepare(trial)
     placed = place(cutting, tasks, OneProcess(), trial.seed)
     with Training(trainer, placed, policies=policies, clock=nodes.clock) as training:
-        passed = VirtualTime(training, nodes, changes)
+        passed = VirtualTime(training, nodes, changes, algorithm.quota(trial.case))
         passed.run()
     values = tuple(algorithm.told(trainer))
     epochs = (0.0, *(float(sum) for sum in np.cumsum(passed.epochs)))

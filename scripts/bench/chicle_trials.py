@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trepak.scripts.bench.chicle_cases import (
+    ALGORITHMS,
     OTHER_UNITS,
     PARALLELISM,
     SCENARIOS,
@@ -16,15 +17,14 @@ from trepak.scripts.bench.chicle_cases import (
 from trepak.scripts.bench.chicle_report import Found
 from trepak.scripts.bench.chicle_trainings import balancing, micro_tasks, uni_tasks
 
-_QUICK_SAMPLES, _QUICK_GOAL = 20_000, 0.05
 _QUICK_PARALLELISM = (16, 64)
 
 
 def find_quickly(case: Case, show: Callable[[str], None]) -> Found:
     """Trains a few samples of a case to a goal that is near, scaled in; see `find`."""
     show(f"{case.algorithm}, {case.name}")
-    case = replace(case, samples=_QUICK_SAMPLES, goal=_QUICK_GOAL)
-    trial = Trial(case, case.make(case.samples, 0), 0)
+    case = replace(case, **ALGORITHMS[case.algorithm].quick)
+    trial = Trial(case, case.drawn(), 0)
     fixed = {tasks: micro_tasks(trial, tasks) for tasks in _QUICK_PARALLELISM}
     uni = {one.name: [uni_tasks(trial, one)] for one in SCENARIOS[:1]}
     return Found(case, [fixed], uni, balance=[balancing(trial)])
@@ -37,7 +37,7 @@ def find(case: Case, show: Callable[[str], None]) -> Found:
         case: which one.
         show: is told what is under way.
     """
-    samples = case.make(case.samples, 0)
+    samples = case.drawn()
     found = Found(case, uni={one.name: [] for one in SCENARIOS})
     for seed in SEEDS:
         trial, what = Trial(case, samples, seed), f"{case.algorithm}, {case.name}, seed {seed}"
@@ -54,6 +54,6 @@ def find(case: Case, show: Callable[[str], None]) -> Found:
         show(f"{case.algorithm}, {case.name}: other time units, {scenario.name}")
         found.other_units[scenario.name] = {
             unit: uni_tasks(Trial(replace(case, unit=unit), samples, SEEDS[0]), scenario)
-            for unit in OTHER_UNITS
+            for unit in (part * case.unit for part in OTHER_UNITS)
         }
     return found

@@ -40,7 +40,7 @@ def found_of(case: Case, trials: int = 2) -> Found:
     uni = {one.name: [curve(10, case.goal, 20.0)] * trials for one in SCENARIOS}
     units = {one.name: {5.0: curve(10, case.goal, 8.0)} for one in SCENARIOS[:2]}
     balance: dict[str, Any] = {
-        **{"chunks": 917, "first_iteration": 2.1, "after_10": 1.2, "ideal": 1.2},
+        **{"chunks": 917, "first_iteration": 2.1, "after": 10, "then": 1.2, "ideal": 1.2},
         "iterations": [2.1, 1.2],
     }
     worse = [{**balance, "vs_ideal": 1 + 0.01 * trial} for trial in range(trials)]
@@ -72,23 +72,41 @@ def test_times_are_those_of_task_waves(scenario: Any, tasks: int, units: Any) ->
     assert lengths == pytest.approx([10 * one for one in units])
 
 
+@pytest.mark.parametrize(
+    ("scenario", "tasks", "units"),
+    [
+        (SCALE_IN, 16, (1, 1, 2, 2, 2)),  # on 16, 16, 14, 12 and 10 nodes
+        (SCALE_IN, 64, (4, 6, 11, 32, 32)),  # at 0, 40, 100 and 210 s: on 16, 12, 6 and 2 nodes
+        (UNEVEN, 24, (2,) * 5),
+        (UNEVEN, 64, (5,) * 5),
+    ],
+)
+def test_more_micro_tasks_bring_more_batches(scenario: Any, tasks: int, units: Any) -> None:
+    case = replace(CASES[2], unit=10.0)
+    assert case.algorithm == "local_sgd"
+    seconds = projected(case, curve(5, case.goal), scenario, tasks).seconds
+    lengths = [after - before for before, after in zip(seconds, seconds[1:], strict=False)]
+    assert lengths == pytest.approx([10 * one for one in units])
+
+
 def test_claims_are_ratios_of_means() -> None:
     report = chicle_report.summarize([found_of(case) for case in CASES], {})
     claims = {name: claim.value for name, claim in report.claims.items()}
     assert claims["chicle.epochs_growth_16_to_32.cocoa.criteo"] == pytest.approx(1.0)
+    assert report.claims["chicle.epochs_growth_16_to_32.local_sgd.cifar"].paper == 0.44
     assert claims["chicle.epochs_growth_off_the_papers"] == pytest.approx(0.35)
     assert claims["chicle.epochs_vs_microtasks64_cocoa"] == pytest.approx(10 / 64)
     assert claims["chicle.balanced_iteration_vs_ideal"] == pytest.approx(1.01)
     # 16 iterations of 1.5 units of 10 s each.
     name = "chicle.time_to_goal_vs_best_microtasks.cocoa.higgs.uneven"
     assert claims[name] == pytest.approx(200 / 240)
-    assert len([name for name in claims if "time_to_goal" in name]) == 6
+    assert len([name for name in claims if "time_to_goal" in name]) == 3 * len(CASES)
     json.loads(report.to_json())
     rows = [row for row in report.rows if row["kind"] == chicle_report.TO_GOAL]
     assert {row["way"] for row in rows} == {UNI, *(micro(tasks) for tasks in (16, 24, 32, 64))}
     figure = Figure()
     bench_chicle.draw(report, figure)
-    assert len(figure.axes) == 4 * 4
+    assert len(figure.axes) == 4 * 2 * len(CASES)
 
 
 def test_uni_tasks_that_are_never_at_the_goal_are_an_error() -> None:

@@ -24,23 +24,28 @@ SAMPLES, CHUNKS = 600, 60
 
 
 class Counting(Solver):
-    """Counts its samples."""
+    """Counts its samples, and says that it has processed some of them."""
+
+    def __init__(self, store: ChunkStore, quota: virtual.Quota) -> None:
+        super().__init__(store)
+        self._quota = quota
 
     def solve(
         self, model: Sequence[np.ndarray], iteration: Iteration
     ) -> tuple[list[np.ndarray], int]:
-        return [np.array([float(self.store.samples)])], self.store.samples
+        local = self.store.samples
+        return [np.array([float(local)])], self._quota(local, iteration.tasks)
 
 
 class Counter(Trainer):
     """Keeps how many samples took part in each iteration."""
 
-    def __init__(self, iterations: int) -> None:
-        self._iterations = iterations
+    def __init__(self, iterations: int, quota: virtual.Quota = virtual.all_samples) -> None:
+        self._iterations, self._quota = iterations, quota
         self.counts: list[float] = []
 
     def solver(self, task: int, store: ChunkStore) -> Solver:
-        return Counting(store)
+        return Counting(store, self._quota)
 
     def no_update(self) -> list[np.ndarray]:
         return [np.zeros(1)]
@@ -119,13 +124,14 @@ def run(
     changes: list[virtual.Change],
     tasks: int,
     *policies: Policy,
+    quota: virtual.Quota = virtual.all_samples,
 ) -> virtual.VirtualTime:
     cutting = Cutting({"x": np.zeros(SAMPLES)}, size=464)
     assert cutting.sizes == [SAMPLES // CHUNKS] * CHUNKS
     placed = place(cutting, tasks, OneProcess())
-    trainer = Counter(iterations)
+    trainer = Counter(iterations, quota)
     with Training(trainer, placed, policies=policies, clock=nodes.clock) as training:
-        passed = virtual.VirtualTime(training, nodes, changes)
+        passed = virtual.VirtualTime(training, nodes, changes, quota)
         passed.run()
     assert trainer.counts == [SAMPLES] * iterations
     return passed
@@ -148,6 +154,20 @@ def test_nodes_join_in_the_iteration_of_their_second() -> None:
     passed = run(4, nodes, changes, 2, ElasticScaling(), Rebalancing())
     assert passed.tasks == [2, 2, 6, 6]
     assert passed.ends == pytest.approx([8.0, 16.0, 16 + 8 / 3, 16 + 16 / 3])
+
+
+def test_an_iteration_may_be_a_part_of_the_samples() -> None:
+    """As of local SGD: a task takes the same number, however many there are, in a unit."""
+    nodes = virtual.VirtualNodes(160, 3.0, dict.fromkeys(range(4), 1.0))
+    changes = [virtual.Change(8.0, TasksLeaving((3,))), virtual.Change(13.0, TasksLeaving((2,)))]
+    policies = (ElasticScaling(), Rebalancing())
+    passed = run(
+        *(6, nodes, changes, 4, *policies),
+        quota=lambda local, tasks: 10 * local * tasks // SAMPLES,
+    )
+    assert passed.tasks == [4, 4, 4, 3, 3, 2]
+    assert passed.ends == pytest.approx([3.0, 6.0, 9.0, 12.0, 15.0, 18.0])
+    assert passed.epochs == pytest.approx([tasks * 10 / SAMPLES for tasks in passed.tasks])
 
 
 def test_the_policy_balances_uneven_nodes() -> None:

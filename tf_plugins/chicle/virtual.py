@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trepak.tf_plugins.chicle.policy import Event, TasksJoined, TasksLeaving
@@ -17,6 +17,18 @@ from trepak.tf_plugins.chicle.trainer import IterationMetrics
 from trepak.tf_plugins.chicle.training import Training
 
 PARTS = 16  # the paper's time unit: a task takes it for a sixteenth of all samples
+
+Quota = Callable[[int, int], int]
+
+
+def all_samples(local: int, tasks: int) -> int:
+    """Returns how many samples a task processes in an iteration that is a pass over all of them.
+
+    Args:
+        local: samples that it has.
+        tasks: how many tasks work in the iteration.
+    """
+    return local
 
 
 def shortest_schedule(tasks: int, slowness: Sequence[float]) -> list[int]:
@@ -79,9 +91,9 @@ class VirtualNodes:
         """Places tasks on nodes.
 
         Args:
-            samples: of all tasks together.
+            samples: of all tasks together, in an iteration.
             unit: the seconds of a time unit.
-            slowness: by node; 1: a sixteenth of all samples takes a time unit.
+            slowness: by node; 1: a sixteenth of these samples takes a time unit.
             micro_tasks: how many, from 0 on, in the shortest schedule of equal tasks; None: each
                 node has a task of its number.
         """
@@ -168,7 +180,11 @@ class VirtualTime:
     """
 
     def __init__(
-        self, training: Training, nodes: VirtualNodes, changes: Sequence[Change] = ()
+        self,
+        training: Training,
+        nodes: VirtualNodes,
+        changes: Sequence[Change] = (),
+        quota: Quota = all_samples,
     ) -> None:
         """Begins at second 0.
 
@@ -176,8 +192,10 @@ class VirtualTime:
             training: whose clock is that of the nodes.
             nodes: on which it runs.
             changes: in the order of time.
+            quota: of the samples that a task has, and of the number of tasks, how many the task
+                processes in an iteration.
         """
-        self._training, self._nodes = training, nodes
+        self._training, self._nodes, self._quota = training, nodes, quota
         self._changes = collections.deque(changes)
         self.now = 0.0
         self.ends: list[float] = []
@@ -201,10 +219,10 @@ class VirtualTime:
     def _announce(self) -> None:
         """Notifies the policies of what will have happened when the next iteration is over."""
         stores = self._training.tasks.stores
+        local = {task: store.samples for task, store in stores.items() if store.ids}
         seconds = {
-            task: self._nodes.clock(task, store.samples)
-            for task, store in stores.items()
-            if store.ids
+            task: self._nodes.clock(task, self._quota(samples, len(local)))
+            for task, samples in local.items()
         }
         until = self.now + self._nodes.length(seconds)
         while self._changes and self._changes[0].second <= until:
