@@ -105,4 +105,5 @@ def test_quick_run_measures(tmp_path: Path) -> None:
     for row in to_goal:
         assert row["seconds"] > 0 and row["epochs"] > 0, row
     assert report["claims"]["chicle.balanced_iteration_vs_ideal"]["value"] < 1.05
+    assert report["claims"]["chicle.scale_event_pause"]["value"] > 0
     assert path.with_suffix(".png").exists()
