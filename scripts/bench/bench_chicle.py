@@ -10,14 +10,15 @@ from trepak.scripts.entrance import console
 from trepak.scripts.report import Options, Report
 from trepak.scripts.surroundings import Surroundings
 
-SUMMARY = "epochs and virtual time to a goal: Chicle's uni-tasks, micro-tasks"
+SUMMARY = "epochs and virtual time to a goal: Chicle's uni-tasks, micro-tasks; pauses of joins"
+SCALES = True  # --lab: an elastic job in the lab, beside its projection
 
 
 def measure(options: Options) -> Report:
     """Runs the bench.
 
     Raises:
-        JobError: processes that measure have failed.
+        JobError: processes that measure, or an elastic job, have failed.
         LabError: no lab can be made here.
         RuntimeError: uni-tasks have not come to a goal.
     """
@@ -27,6 +28,7 @@ def measure(options: Options) -> Report:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     import trepak.tf_plugins  # noqa: F401  (imports TensorFlow quietly)
+    from trepak.scripts.bench import chicle_elastic, chicle_elastic_lab
     from trepak.scripts.bench.chicle_cases import CASES
     from trepak.scripts.bench.chicle_real import added
     from trepak.scripts.bench.chicle_report import summarize
@@ -34,15 +36,23 @@ def measure(options: Options) -> Report:
     from trepak.scripts.bench.ranks import IN_A_LAB
 
     with console(stderr=True).status("") as status:
+        if options.lab:
+            return chicle_elastic_lab.measure(status.update)
         train = find_quickly if options.quick else find
         report = summarize([train(case, status.update) for case in CASES], {})
         report = added(report, options.quick, status.update)
-    environment = surroundings.environment(f"one process; {IN_A_LAB}")
+        report = chicle_elastic.with_pauses(report, options.quick, status.update)
+    environment = surroundings.environment(f"one process; {IN_A_LAB}; trepak elastic")
     return dataclasses.replace(report, environment=environment)
 
 
 def draw(report: Report, figure: Any) -> None:
     """Draws the paper's figures."""
-    from trepak.scripts.bench import chicle_figures
+    from trepak.scripts.bench import chicle_elastic_lab, chicle_figures, chicle_lanes
 
-    chicle_figures.draw(report, figure)
+    if any(row["kind"] == chicle_elastic_lab.RUN for row in report.rows):
+        lanes, chunks = figure.subplots(2, 1, sharex=True)
+        rows = [row for row in report.rows if row["kind"] == chicle_lanes.LANES]
+        chicle_lanes.draw(rows, lanes, chunks)
+    else:
+        chicle_figures.draw(report, figure)

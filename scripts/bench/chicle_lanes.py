@@ -84,13 +84,17 @@ def draw(rows: Rows, lanes: Any, chunks: Any = None, until: float | None = None)
         if chunks is not None:
             ends = [*(row["begin"] for row in mine), mine[-1]["begin"] + mine[-1]["seconds"]]
             counts = [row["chunks"] for row in mine]
-            chunks.stairs(counts, ends, color=f"C{place}", baseline=None, label=f"task {task}")
-    lanes.set_yticks(range(len(tasks)), [f"task {task}" for task in tasks])
+            chunks.stairs(counts, ends, color=f"C{place}", baseline=None, label=_named(task))
+    lanes.set_yticks(range(len(tasks)), [_named(task) for task in tasks])
     until = max(row["begin"] + row["seconds"] for row in rows) if until is None else until
     lanes.set(xlabel="seconds", xlim=(0, until), ylim=(len(tasks) - 0.5, -0.5))
     if chunks is not None:
         chunks.set(xlabel="seconds", ylabel="chunks", xlim=(0, until), ylim=(0, None))
         chunks.legend(fontsize="xx-small", ncols=2)
+
+
+def _named(task: int | str) -> str:
+    return f"task {task}" if isinstance(task, int) else task
 
 
 def draw_all(rows: Rows, figure: Any) -> None:

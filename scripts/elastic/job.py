@@ -23,6 +23,9 @@ from trepak.scripts.errors import UserError
 from trepak.scripts.launcher import horovodrun, supervise
 
 _LIST_SECONDS = 1.0  # between two lists, as long as Horovod waits between two looks
+# In which a rank that joins must start and import TensorFlow. The others wait for it in Horovod's
+# native code, which ends their processes, and so the job, when the time is over: by default 30 s.
+_START_SECONDS = 120
 _KEPT_LINES = 1000  # of what the job has printed, of which a failure shows what was held back
 
 
@@ -81,6 +84,7 @@ def launcher(job: Job, discovery: Path) -> list[str]:
         *("-np", str(job.np), "--min-np", str(job.min_np), *most),
         *("--host-discovery-script", shlex.quote(str(discovery))),  # which a shell reads
         *("--blacklist-cooldown-range", *map(str, job.cooldown)),
+        *("--gloo-timeout-seconds", str(_START_SECONDS)),
         *(part for one in job.interfaces for part in ("--network-interfaces", one)),
         *job.options,
         *job.command,

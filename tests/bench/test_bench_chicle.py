@@ -131,4 +131,5 @@ def test_quick_run_measures(tmp_path: Path) -> None:
         assert row["seconds"] > 0 and row["epochs"] > 0, row
     assert report["claims"]["chicle.balanced_iteration_vs_ideal"]["value"] < 1.05
     assert TIMED | (set() if why_impossible() else IN_A_LAB) <= set(report["claims"])
+    assert report["claims"]["chicle.scale_event_pause"]["value"] > 0
     assert path.with_suffix(".png").exists()

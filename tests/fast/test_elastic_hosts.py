@@ -211,8 +211,8 @@ def test_horovodrun_gets_all_options(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert " ".join(job.launcher(planned, Path("discover.sh"))) == (
         "horovodrun --gloo -np 4 --min-np 2 --max-np 8 --host-discovery-script discover.sh "
-        "--blacklist-cooldown-range 30 300 --network-interfaces lo --ssh-port 2222 "
-        "python train.py -v"
+        "--blacklist-cooldown-range 30 300 --gloo-timeout-seconds 120 --network-interfaces lo "
+        "--ssh-port 2222 python train.py -v"
     )
 
 
