@@ -156,7 +156,9 @@ class BetweenIterations(keras.callbacks.Callback):
             if batches.steps_left:  # at an epoch's end callbacks have yet to hear of it
                 self._iterations.between()
                 self._begin()
-        elif batches.batches_left != min(to_average, batches.steps_left):
+        elif batches.batches_left < batches.steps_left and (
+            (batches.batches_left - to_average) % self._each
+        ):
             batches.extend(to_average)  # something else had ranks average: they count anew
 
     def _begin(self, is_new: bool = False) -> None:
@@ -166,7 +168,8 @@ class BetweenIterations(keras.callbacks.Callback):
         else:
             self._iterations.begin()
         self._each = self._steps_to_average()
-        self._iterations.batches.extend(self._each)
+        averages = 1 if self._step is None else self._iterations.averages
+        self._iterations.batches.extend(averages * self._each)
 
     def _steps_to_average(self) -> int:
         if self._step is None:

@@ -1,11 +1,13 @@
 """The iterations of ranks that train one model with batches from chunks (Chicle, section 3).
 
-An iteration is the steps between two averages. Batches are drawn within it; between two, chunks
+An iteration is the steps between two averages, or between more of them where these are short:
+what is done between iterations takes milliseconds. Batches are drawn within it; between two, chunks
 move as policies have decided.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,9 @@ from trepak.tf_plugins.chicle.scheduling import Scheduler
 from trepak.tf_plugins.chicle.task_batches import TaskBatches
 from trepak.tf_plugins.chicle.trainer import IterationMetrics, TaskMetrics
 
+SECONDS = 0.5  # of an iteration, about, where averages come sooner
+_MOST_AVERAGES = 64
+
 
 class ChunkedIterations:
     """What ranks do with their chunks, one task on each, while they train.
@@ -32,6 +37,7 @@ class ChunkedIterations:
         batches: this rank's.
         last: what was done in the last iteration; None before the first one.
         iterations: how many have ended.
+        averages: after how many averages the present one ends.
         moved: chunks that have changed hands, of all ranks.
     """
 
@@ -64,7 +70,8 @@ class ChunkedIterations:
         rng = np.random.default_rng([seed, self._task, self.iterations])
         self.batches = TaskBatches(store, fields, rng)
         self.last: IterationMetrics | None = None
-        self.moved = 0
+        self.moved, self.averages = 0, 1
+        self._began = time.perf_counter()
         self.scheduler = Scheduler(tasks, cluster, policies)  # last, as it starts threads
 
     @property
@@ -105,6 +112,7 @@ class ChunkedIterations:
         if self._elastic is not None:
             self._elastic.set_out(self.iterations)
         self.batches.begin_iteration(new_pass_of, resumes)
+        self._began = time.perf_counter()
         self.scheduler.tell(self.last)
 
     def end(self, samples: int, seconds: float, next_pass_of: int) -> None:
@@ -129,12 +137,14 @@ class ChunkedIterations:
         def tell() -> tuple[None, dict[str, Any]]:
             report = reporting.report([done], self.scheduler)
             told = None if self._elastic is None else self._elastic.tell(self._commit_seconds)
-            return None, {**report, "left": left, "told": told}
+            each = (time.perf_counter() - self._began) / self.averages
+            averages = min(max(1, round(SECONDS / each)), _MOST_AVERAGES)
+            return None, {**report, "left": left, "told": told, "averages": averages}
 
         _, facts = self.cluster.together(tell, f"iteration {self.iterations}")
         tasks, plan = reporting.read(facts)
         self.last = IterationMetrics(self.iterations, tasks)
-        self._told = [fact["told"] for fact in facts]
+        self._told, self.averages = [fact["told"] for fact in facts], facts[0]["averages"]
         self.iterations += 1
         if plan["shares"]:
             raise ValueError(
