@@ -26,7 +26,7 @@ from trepak.horovod_ext import liveness
 MOST_BYTES = 1 << 20  # of the launcher's answer
 _ANSWER_SECONDS = 3.0  # that one request may take, connecting included
 _PAUSE_SECONDS = 1.0  # between two requests to be left out
-_KNOWN_SECONDS = 10.0  # in which Horovod learns of a host that is left out; it looks each second
+_KNOWN_SECONDS = 20.0  # in which Horovod learns of a host that is left out; it looks each second
 _RESET_SECONDS = 600.0  # that a reset may take; Horovod's own bound, too
 
 
@@ -60,9 +60,10 @@ def notice() -> str | None:
 def leave() -> None:
     """Gives this process's host notice: its ranks leave the job at the next host update.
 
-    `trepak elastic` must have started the job. Returns at once.
+    Returns at once; with a warning, and no effect, where `trepak elastic` has not started the job.
     """
     _state.reason = _state.reason or "trepak.elastic.leave()"
+    _check_launcher()
 
 
 def watch() -> None:
@@ -108,17 +109,22 @@ def withdraw(members: Iterable[str] = ()) -> bool:
         Whether the host is left out. Where `trepak elastic` has not started the job, False, with
         one warning.
     """
+    if _check_launcher() and time.monotonic() - _state.asked_at >= _PAUSE_SECONDS:
+        told = _ask("withdraw", *sorted({*members}))
+        _state.answer = "silent" if told is None else str(told)
+        _state.asked_at = time.monotonic()
+    return _state.answer == "leave"
+
+
+def _check_launcher() -> bool:
+    """Warns if there is none to ask; returns whether there is."""
     if not _launcher():
         _warn(
             f"{host()} has notice ({_state.reason}), but its ranks can't leave: only a job that "
             "`trepak elastic` has started can go on without them. Start the job with it, or end "
             "this process: the others then go back to their last commit."
         )
-    elif time.monotonic() - _state.asked_at >= _PAUSE_SECONDS:
-        told = _ask("withdraw", *sorted({*members}))
-        _state.answer = "silent" if told is None else str(told)
-        _state.asked_at = time.monotonic()
-    return _state.answer == "leave"
+    return bool(_launcher())
 
 
 def answer() -> str:
@@ -154,7 +160,7 @@ def expected_hosts() -> dict[str, int] | None:
 def is_left_out() -> bool:
     """Tells whether the next reset will have no place for this rank, as its host is left out.
 
-    Waits up to 10 s until Horovod knows that, too. From then on the host stays out until
+    Waits up to 20 s until Horovod knows that, too. From then on the host stays out until
     `take_leave` was called, or 10 minutes have gone.
     """
     deadline = time.monotonic() + _KNOWN_SECONDS
@@ -179,9 +185,11 @@ def take_leave() -> None:
     """
     key = f"{host()}:{os.environ.get('HOROVOD_LOCAL_RANK', '0')}"
     try:
-        _, body = liveness.ask_store("GET", "rank_and_size", key, seconds=_RESET_SECONDS)
+        status, body = liveness.ask_store("GET", "rank_and_size", key, seconds=_RESET_SECONDS)
     except http.client.HTTPException as error:
         raise OSError(f"Horovod's driver ended: {error!r}") from error
+    if status != http.client.OK:
+        raise OSError(f"Horovod's driver answers {status} to {key}")
     if not body.startswith(b"-1"):
         raise RuntimeError(
             f"Horovod has a place for {host()}, which the launcher leaves out: the job can't go "

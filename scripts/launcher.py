@@ -216,6 +216,7 @@ def supervise(
     env: Mapping[str, str],
     on_line: Callable[[Line], Any] = show,
     timeout: float | None = None,
+    keep: int = sys.maxsize,
 ) -> Outcome:
     """Runs a launcher, horovodrun or mpirun with its arguments, and waits for its job.
 
@@ -224,6 +225,7 @@ def supervise(
         env: all environment variables.
         on_line: see `launch`.
         timeout: see `launch`.
+        keep: lines of the outcome, the last ones; by default all, for jobs that end soon.
 
     Raises:
         JobError: the job took longer than `timeout`.
@@ -237,6 +239,7 @@ def supervise(
             outcome.lines.append(line)
             if not on_line(line):
                 hidden.append(line)
+            del outcome.lines[:-keep], hidden[:-keep]
 
     with Interrupts() as interrupts:
         job = subprocess.Popen(
@@ -260,9 +263,9 @@ def supervise(
             outcome.exit_code = job.wait(timeout)
         except subprocess.TimeoutExpired as error:
             _stop(job, readers)
-            name = " ".join(launcher)
             raise JobError(
-                f"{name}: stopped after {timeout:g} seconds. It printed:\n{outcome.text()}"
+                f"{' '.join(launcher)}: stopped after {timeout:g} seconds. "
+                f"It printed:\n{outcome.text()}"
             ) from error
         except BaseException:
             _stop(job, readers)

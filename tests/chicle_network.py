@@ -23,7 +23,7 @@ from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
 from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
 from trepak.tf_plugins.chicle.members import ResourceManager
 
-_SECONDS = 20.0  # that any wait may take
+_SECONDS = 90.0  # that any wait may take
 
 
 class Killed(BaseException):
@@ -73,6 +73,9 @@ class Member(ResourceManager):
 
     def has_changed(self) -> bool:
         return self.network.has_news
+
+    def meet(self) -> None:
+        pass  # the network has no news after the rendezvous
 
     def expected_hosts(self) -> dict[str, int]:
         return dict.fromkeys(self.network.hosts, 1)
@@ -264,13 +267,7 @@ class _Copy(Chunk):
 
 
 def _copy(number: int) -> _Copy:
-    """Returns a chunk with all that another one has."""
-    source = Chunk(number)
-    source._drop.detach()  # its owner drops it
-    fields = list(source.fields.values())
-    made = _Copy.make(source.id, source.samples, fields)
-    for one in fields:
-        parts = ["values", *(["starts", "columns"] if one.is_sparse else [])]
-        for part in [*parts, *(["committed"] if one.is_state else [])]:
-            made.view(one.name, part, writable=True)[...] = source.view(one.name, part)
-    return made  # type: ignore[return-value]
+    """Returns a copy of a chunk that another one owns."""
+    source = _Copy(number)
+    source.release()
+    return source.copy()  # type: ignore[return-value]

@@ -10,6 +10,7 @@ from trepak.tf_plugins.chicle.chunked_dataset import ChunkedDataset
 from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
+from trepak.tf_plugins.chicle.horovod_rounds import train
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError, Move
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.policy import Policy, Share, Situation, TasksJoined, TasksLeaving
@@ -65,4 +66,5 @@ __all__ = [
     "Training",
     "cluster_of_job",
     "place",
+    "train",
 ]

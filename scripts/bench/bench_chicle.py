@@ -1,7 +1,8 @@
-"""`trepak bench chicle`: uni-tasks against micro-tasks, in virtual time (Chicle, section 5)."""
+"""`trepak bench chicle`: uni-tasks against micro-tasks in virtual time, and real ranks in a lab."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 
@@ -9,33 +10,48 @@ from trepak.scripts.entrance import console
 from trepak.scripts.report import Options, Report
 from trepak.scripts.surroundings import Surroundings
 
-SUMMARY = "epochs and virtual time to a goal: Chicle's uni-tasks, micro-tasks"
+SUMMARY = "epochs and virtual time to a goal: Chicle's uni-tasks, micro-tasks; pauses of joins"
+SCALES = True  # --lab: an elastic job in the lab, beside its projection
 
 
 def measure(options: Options) -> Report:
     """Runs the bench.
 
     Raises:
+        JobError: processes that measure, or an elastic job, have failed.
+        LabError: no lab can be made here.
         RuntimeError: uni-tasks have not come to a goal.
     """
     surroundings = Surroundings()
-    # Before TensorFlow is imported. Tasks have threads of their own; with one in each operation,
-    # a sum is the same in every run.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
     import trepak.tf_plugins  # noqa: F401  (imports TensorFlow quietly)
+    from trepak.scripts.bench import chicle_elastic, chicle_elastic_lab
     from trepak.scripts.bench.chicle_cases import CASES
+    from trepak.scripts.bench.chicle_local_sgd import compute_alike
+    from trepak.scripts.bench.chicle_real import added
     from trepak.scripts.bench.chicle_report import summarize
     from trepak.scripts.bench.chicle_trials import find, find_quickly
+    from trepak.scripts.bench.ranks import IN_A_LAB
 
+    compute_alike()
     with console(stderr=True).status("") as status:
+        if options.lab:
+            return chicle_elastic_lab.measure(status.update)
         train = find_quickly if options.quick else find
-        found = [train(case, status.update) for case in CASES]
-    return summarize(found, surroundings.environment("one process"))
+        report = summarize([train(case, status.update) for case in CASES], {})
+        report = added(report, options.quick, status.update)
+        report = chicle_elastic.with_pauses(report, options.quick, status.update)
+    environment = surroundings.environment(f"one process; {IN_A_LAB}; trepak elastic")
+    return dataclasses.replace(report, environment=environment)
 
 
 def draw(report: Report, figure: Any) -> None:
     """Draws the paper's figures."""
-    from trepak.scripts.bench import chicle_figures
+    from trepak.scripts.bench import chicle_elastic_lab, chicle_figures, chicle_lanes
 
-    chicle_figures.draw(report, figure)
+    if any(row["kind"] == chicle_elastic_lab.RUN for row in report.rows):
+        lanes, chunks = figure.subplots(2, 1, sharex=True)
+        rows = [row for row in report.rows if row["kind"] == chicle_lanes.LANES]
+        chicle_lanes.draw(rows, lanes, chunks)
+    else:
+        chicle_figures.draw(report, figure)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trepak.scripts.lab import job, state
+from trepak.scripts.lab.host_conditions import HostConditions
 from trepak.scripts.lab.topology import Lab
 from trepak.scripts.launcher import JobError, Line, Outcome, launch
 
@@ -130,6 +131,7 @@ def run_in(
     links: Mapping[str, int] | None = None,
     output: Path | None = None,
     gloo: bool = True,
+    slow: Mapping[str, float] | None = None,
 ) -> tuple[Any, float]:
     """Runs a bench's ranks, one on each host of a lab.
 
@@ -142,6 +144,7 @@ def run_in(
         links: see `Job`.
         output: see `command_of`.
         gloo: with Gloo, whose ranks wait without using the CPU; else with MPI.
+        slow: see `HostConditions`.
 
     Returns:
         What they wrote, and the share of the CPU that was idle in the median second.
@@ -150,7 +153,8 @@ def run_in(
         JobError: they failed, or took too long.
     """
     with command_of(module, spec, output) as (command, output):
-        of_hosts = dict.fromkeys(lab.host_names, variables or {})
+        uneven = HostConditions(slow=dict(slow or {})).variables(lab)
+        of_hosts = {host: {**(variables or {}), **of_host} for host, of_host in uneven.items()}
         planned = job.Job(command, lab.hosts, gloo, of_hosts, links or {})
         result = job.run(lab, planned, lambda line: False, timeout)
         return written(output, result.outcome), result.idle_share

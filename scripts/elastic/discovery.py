@@ -17,13 +17,12 @@ from pathlib import Path
 _SCRIPT = """#!/bin/sh
 cd {folder} || exit 1
 if [ -f printed ]; then
-  read -r number <printed
-  echo "$number" >known
+  read -r number <printed && echo "$number" >known
 fi
 {{
   read -r number || exit 1
   while read -r line; do echo "$line"; done
-}} <hosts
+}} <hosts || exit 1
 echo "$number" >printed
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import socket
 import sys
 import tempfile
@@ -18,9 +20,13 @@ from trepak.scripts.elastic.discovery import Discovery
 from trepak.scripts.elastic.roster import Roster
 from trepak.scripts.elastic.server import MembershipServer
 from trepak.scripts.errors import UserError
-from trepak.scripts.launcher import environment, horovodrun, supervise
+from trepak.scripts.launcher import horovodrun, supervise
 
 _LIST_SECONDS = 1.0  # between two lists, as long as Horovod waits between two looks
+# In which a rank that joins must start and import TensorFlow. The others wait for it in Horovod's
+# native code, which ends their processes, and so the job, when the time is over: by default 30 s.
+_START_SECONDS = 120
+_KEPT_LINES = 1000  # of what the job has printed, of which a failure shows what was held back
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,14 @@ def run(job: Job) -> int:
     with tempfile.TemporaryDirectory(prefix="trepak-elastic-") as folder:
         discovery = Discovery(Path(folder))
         roster = Roster(job.min_np, say, discovery.write, discovery.is_known)
-        roster.update(listing.read(job.hosts))
+        hosts = listing.read(job.hosts)
+        roster.update(hosts)
+        slots = sum(hosts.values())
+        if slots < job.np:
+            say(f"the job begins when there are {job.np} slots; there are {slots}.")
         with _server(roster, job.interfaces) as server, _kept(roster, job.hosts):
-            env = environment({"TREPAK_MEMBERSHIP": server.credentials})
-            outcome = supervise(launcher(job, discovery.script), env=env)
+            env = {**os.environ, "TREPAK_MEMBERSHIP": server.credentials}
+            outcome = supervise(launcher(job, discovery.script), env=env, keep=_KEPT_LINES)
     return outcome.exit_code
 
 
@@ -72,8 +82,9 @@ def launcher(job: Job, discovery: Path) -> list[str]:
         horovodrun(),
         "--gloo",
         *("-np", str(job.np), "--min-np", str(job.min_np), *most),
-        *("--host-discovery-script", str(discovery)),
+        *("--host-discovery-script", shlex.quote(str(discovery))),  # which a shell reads
         *("--blacklist-cooldown-range", *map(str, job.cooldown)),
+        *("--gloo-timeout-seconds", str(_START_SECONDS)),
         *(part for one in job.interfaces for part in ("--network-interfaces", one)),
         *job.options,
         *job.command,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 LEAVE_SECONDS = 620.0  # that a rank may take to leave; a reset may take 600
-REST_SECONDS = 15.0  # in which its process then ends, and Horovod has seen that
+REST_SECONDS = 10.0  # in which its process then ends, and Horovod has seen that
 
 
 class Roster:
@@ -83,9 +83,7 @@ class Roster:
                 return "end"
             obstacle = self._obstacle(host, members)
             if obstacle:
-                self._say_once(
-                    is_new, f"{host} has notice, but stays until others come: {obstacle}"
-                )
+                self._say_once(is_new, f"{host} has notice, but stays: {obstacle}")
                 return "wait"
             self._withdrawn.add(host)
             self._say(f"{host} is withdrawn: its ranks leave at the next commit.")

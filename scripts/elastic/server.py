@@ -18,7 +18,7 @@ from trepak.scripts.elastic.roster import Roster
 
 MOST_BYTES = 1 << 16  # of a request
 REQUEST_SECONDS = 2.0  # that one may take
-_MOST_CONNECTIONS = 64  # at a time; more are closed at once
+MOST_CONNECTIONS = 64  # at a time; more are closed at once
 
 
 class MembershipServer:
@@ -33,7 +33,7 @@ class MembershipServer:
         """
         self._roster = roster
         self._token = secrets.token_hex(16)
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._listener = socket.create_server((address, 0), backlog=128)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -43,9 +43,10 @@ class MembershipServer:
         return f"{self._listener.getsockname()[1]}:{self._token}"
 
     def close(self) -> None:
-        """Ends listening."""
-        self._listener.shutdown(socket.SHUT_RDWR)  # which wakes the thread that accepts
-        self._listener.close()
+        """Ends listening; a second call does nothing."""
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes the thread that accepts
+            self._listener.close()
 
     def _accept(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -83,6 +84,13 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         help="ranks (default: one per host)",
     )
     run.add_argument("--gloo", action="store_true", help="communicate with Gloo, not with MPI")
+    run.add_argument(
+        "--elastic",
+        type=value(shlex.split),
+        metavar="OPTIONS",
+        help='run it under `trepak elastic` with these options, e.g. --elastic="--hosts hosts.txt '
+        '--min-np 1"; the hosts are w0 and so on',
+    )
     conditions = run.add_argument_group("unevenness; each may be given several times")
     for option, form, meaning in (
         ("--link", "w2=200mbit", "rate of a host's link"),
@@ -181,7 +189,9 @@ def _run(options: argparse.Namespace) -> int:
     check_writable(options.json)
     np = lab.hosts if options.np is None else options.np
     conditions = host_conditions.read(lab, options)
-    planned = job.Job(command, np, options.gloo, conditions.variables(lab), conditions.links)
+    planned = job.Job(
+        *(command, np, options.gloo, conditions.variables(lab), conditions.links, options.elastic)
+    )
     surroundings = Surroundings()
     result = job.run(lab, planned, report.shower(lab, np), options.timeout)
     return report.conclude(lab, planned, conditions, result, surroundings, options.json)

@@ -1,4 +1,4 @@
-"""Runs a command's ranks on the hosts of a lab, with MPI or with Gloo."""
+"""Runs a command's ranks on the hosts of a lab: with MPI, with Gloo, or as an elastic job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class Job:
         gloo: whether they communicate with Gloo; by default with MPI.
         variables: by host, environment variables on top of the user's.
         links: by host, the rate of its link in this job, in bits per second.
+        elastic: options of `trepak elastic`, `--hosts` among them, which then starts the ranks and
+            lists the lab's hosts; None: the ranks stay the same.
     """
 
     command: Sequence[str]
@@ -65,6 +68,14 @@ class Job:
     gloo: bool = False
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     links: Mapping[str, int] = field(default_factory=dict)
+    elastic: Sequence[str] | None = None
+
+    @property
+    def launcher(self) -> str:
+        """What starts the ranks, in words."""
+        if self.elastic is not None:
+            return "trepak elastic"
+        return "horovodrun --gloo" if self.gloo else "mpirun"
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,8 @@ class Result:
         outcome: exit code and output.
         seconds: how long it took, start-up included.
         traffic: by host, the bytes that travelled meanwhile.
-        lost: a sentence for each rank that a signal ended: which, where, and the signal.
+        lost: a sentence for each rank that a signal ended: which, where, and the signal; empty for
+            elastic jobs, which tell it themselves.
         idle_share: of the CPU, in the job's median second.
     """
 
@@ -141,7 +153,7 @@ def run(lab: Lab, job: Job, on_line: Callable[[Line], Any], timeout: float | Non
                     for host in job.links:
                         network.set_link(lab, host, lab.rate)
     traffic = {host: after[host].since(before[host]) for host in lab.host_names}
-    lost = _lost(lab, job.np, outcome)
+    lost = _lost(lab, job.np, outcome) if job.elastic is None else []
     return Result(outcome, seconds, traffic, lost, idle.median())
 
 
@@ -199,7 +211,7 @@ def _environment(lab: Lab, folder: Path) -> dict[str, str]:
 def _write_variables(lab: Lab, folder: Path, job: Job) -> None:
     for host in lab.host_names:
         # A cluster's hosts don't take each other's CPU when they wait.
-        variables = sharing(job.np, job.gloo) | dict(job.variables.get(host, {}))
+        variables = sharing(job.np, job.launcher != "mpirun") | dict(job.variables.get(host, {}))
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
         (folder / f"{host}.env").write_text("".join(lines))
 
@@ -223,6 +235,10 @@ def entering(agent: Path) -> list[str]:
 
 
 def _launcher(lab: Lab, job: Job, agent: Path) -> list[str]:
+    if job.elastic is not None:
+        elastic = [sys.executable, "-m", "trepak.scripts.cli", "elastic", "-np", str(job.np)]
+        elastic += ["--network-interface", "eth0", "--horovodrun=--start-timeout 60"]
+        return [*elastic, *job.elastic, "--", *job.command]
     ranks = ranks_by_host(lab, job.np)
     hosts = ",".join(f"{host}:{len(its_ranks)}" for host, its_ranks in ranks.items())
     if job.gloo:

@@ -62,13 +62,14 @@ def to_json(
     surroundings: Surroundings,
 ) -> dict[str, Any]:
     """Returns the conditions under which a job ran, and what it sent."""
-    environment = surroundings.environment("horovodrun --gloo" if job.gloo else "mpirun")
+    environment = surroundings.environment(job.launcher)
     environment["cpu_idle_share_of_median_second"] = result.idle_share
-    environment["sharing"] = sharing(job.np, job.gloo)
+    environment["sharing"] = sharing(job.np, job.launcher != "mpirun")
     return {
         "command": list(job.command),
         "np": job.np,
         "gloo": job.gloo,
+        "elastic": job.elastic,
         "exit_code": result.outcome.exit_code,
         "seconds": result.seconds,
         "lost": result.lost,

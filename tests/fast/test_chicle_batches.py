@@ -169,7 +169,7 @@ def test_what_a_policy_does_wrong_is_an_error(
     policy: Policy, error: type[Exception], match: str
 ) -> None:
     iterations = ChunkedIterations(placed(1), OneProcess(), [policy], ["x"], 0)
-    iterations.begin(new_pass_of=2)
+    iterations.begin_pass(1)
     iterations.batches.extend(1)
     iterations.batches.take()
     with pytest.raises(error, match=match):

@@ -18,6 +18,7 @@ from trepak.tf_plugins.chicle.ledger import LedgerError
 from trepak.tf_plugins.chicle.members import AllLeaveError
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
 from trepak.tf_plugins.chicle.roll_call import Present, call_roll
+from trepak.tf_plugins.chicle.supply import Supply
 
 SAMPLES, CHUNK_BYTES = 600, 2048
 PROBLEMS = Problems((Problem("hinge", c=0.02, positive=1.0),), 6)
@@ -39,7 +40,7 @@ def cut(part: int, parts: int) -> Cutting:
     return Cutting(fields, PROBLEMS.state(), CHUNK_BYTES)
 
 
-def maker(network: Network, seed: int, commit_seconds: float = 0.0) -> Any:
+def maker(network: Network, seed: int, commit_seconds: float = 0.0, replicas: bool = False) -> Any:
     def make(member: Member) -> ElasticTraining:
         trainer = CocoaTrainer(PROBLEMS, TOL, 3000, seed)
         policies = (ElasticScaling(seed), Rebalancing(seed=seed))
@@ -48,8 +49,9 @@ def maker(network: Network, seed: int, commit_seconds: float = 0.0) -> Any:
             cut,
             member,
             policies,
-            seed,
+            seed + 100 * len(network.members),  # rank 0's counts
             commit_seconds,
+            replicas,
             clock=lambda task, samples, seconds: samples * 1e-3,
             say=network.lines.append,
         )
@@ -123,7 +125,7 @@ def test_a_rank_joins_and_gets_its_share() -> None:
     assert len(counts[-1]) == 3
     assert max(counts[-1].values()) - min(counts[-1].values()) <= 2, counts[-1]
     assert re.fullmatch(
-        r"iteration \d+: host2 has joined as rank 2 of 3, and gets chunks of the others\.",
+        r"iteration \d+: host2 has joined as rank 2 of 3, and has \d+ chunks of the others now\.",
         network.lines[0],
     ), network.lines
 
@@ -182,10 +184,72 @@ def test_a_rank_dies_and_all_go_back(victim: int, exchanges: int) -> None:
     assert outcomes[victim] == ("died",)
     line = next(one for one in network.lines if "lost" in one)
     assert re.match(
-        rf"host{victim} was lost in iteration \d+: all go on from iteration \d+ with 2 ranks; \d+ "
-        r"chunks were read again",
+        rf"host{victim} was lost in iteration \d+: 2 ranks go on from iteration \d+; \d+ chunks "
+        r"were read again",
         line,
     ), line
+
+
+@pytest.mark.parametrize("replicas", [False, True])
+def test_lost_chunks_are_read_again_or_are_copies(
+    monkeypatch: pytest.MonkeyPatch, replicas: bool
+) -> None:
+    reads: list[tuple[int, int]] = []
+    plain = Supply.part
+
+    def noted(self: Supply, part: int, parts: int) -> Cutting:
+        reads.append((part, parts))
+        return plain(self, part, parts)
+
+    monkeypatch.setattr(Supply, "part", noted)
+    network = Network(7, 3)
+    make = maker(network, 7, replicas=replicas)
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank == 0 and metrics.iteration == 5 and not network.lines:
+            network.members[1].exchanges_left = 4
+
+    for _ in range(3):
+        network.add(make, after)
+    assert check(network)[1] == ("died",)
+    began = [(0, 3), (1, 3), (2, 3)]
+    assert sorted(reads[:3]) == began
+    assert sorted(reads[3:]) == ([] if replicas else began)
+    how = "taken from copies" if replicas else "read again"
+    assert re.search(rf"\d+ chunks were {how}\.", network.lines[0]), network.lines
+
+
+@pytest.mark.parametrize("change", ["join", "leave", "death"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_dies_soon_after_a_change_takes_no_state_with_it(
+    victim: int, change: str
+) -> None:
+    """No commit is due between the two."""
+    network = Network(7, 3)
+    make = maker(network, 7, commit_seconds=1e9)
+    ranks = {"join": 4, "leave": 2, "death": 2}[change]
+    changed_at: list[int] = []
+
+    def after(cluster: Any, metrics: Any) -> None:
+        if cluster.rank != 0:
+            return
+        if metrics.iteration == 3 and not changed_at:
+            changed_at.append(3)
+            if change == "join":
+                network.add(make, after)
+            elif change == "leave":
+                network.members[2].why = "SIGTERM"
+            else:
+                network.members[2].exchanges_left = 1
+        member = network.members[victim]
+        if changed_at and cluster.size == ranks and member.exchanges_left is None:
+            member.exchanges_left = 3
+
+    for _ in range(3):
+        network.add(make, after)
+    assert check(network)[victim] == ("died",)
+    losses = [line for line in network.lines if f"host{victim} was lost" in line]
+    assert len(losses) == 1 and "without their state" not in losses[0], network.lines
 
 
 def test_all_ranks_with_notice_is_an_error() -> None:
@@ -211,7 +275,7 @@ def test_any_schedule(seed: int) -> None:
     """Joins, notices, removals and kills, several of them, some while others are under way."""
     rng = np.random.default_rng(seed)
     network = Network(seed, 4)
-    make = maker(network, seed, commit_seconds=float(rng.choice([0.0, 0.02, 1e9])))
+    make = maker(network, seed, float(rng.choice([0.0, 0.02, 1e9])), replicas=seed % 2 == 1)
     moments = sorted(int(one) for one in rng.integers(1, 40, 5))
 
     def after(cluster: Any, metrics: Any) -> None:

@@ -82,16 +82,25 @@ def test_unknown_bench_lists_those_that_exist():
     assert "Traceback" not in done.stderr
 
 
+ELASTIC = ["elastic", "-np", "2", "--hosts", "/nowhere/hosts"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (
             ["nothing"],
-            "(choose from 'bench', 'doctor', 'dymem', 'lab', 'top', 'trace', 'train')",
+            "(choose from 'bench', 'doctor', 'dymem', 'elastic', 'lab', 'top', 'trace', 'train')",
         ),
         (["bench"], "the following arguments are required: NAME"),
         (["bench", "bsp", "--np", "0"], "--np: must be a whole number from 1 to 1024"),
         (["bench", "bsp", "--nothing"], "unrecognized arguments: --nothing"),
+        ([*ELASTIC, "--", "/nowhere/at all"], "there is no program '/nowhere/at all'"),
+        (ELASTIC, "what shall run? `trepak elastic -np 4"),
+        ([*ELASTIC, "--min-np", "3", "--", "true"], "--min-np may be no more than -np"),
+        ([*ELASTIC, "--max-np", "1", "--", "true"], "--max-np no less"),
+        ([*ELASTIC, "--cooldown", "9", "8", "--", "true"], "LOW may be no more than HIGH"),
+        ([*ELASTIC, "--cooldown", "0", "8", "--", "true"], "a whole number from 1 to 3600"),
         (["train", "resnet", "--pool", "much"], "--pool='much' is no size"),
         (["train", "resnet", "--beyond", "/nowhere/at all"], "there is no folder /nowhere/at all"),
         (["train", "resnet", "--steps", "0"], "--steps: must be a whole number from 1 to"),

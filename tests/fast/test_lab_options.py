@@ -12,7 +12,7 @@ import pytest
 
 from trepak.scripts.bench import bench_lab
 from trepak.scripts.lab import host_conditions, network
-from trepak.scripts.lab.job import entering, host_of, ranks_by_host
+from trepak.scripts.lab.job import Job, entering, host_of, ranks_by_host
 from trepak.scripts.lab.topology import Lab, format_rate, parse_rate
 
 
@@ -67,6 +67,12 @@ def test_an_agent_that_somebody_still_writes_can_be_called(tmp_path: Path) -> No
     agent.chmod(0o755)
     with agent.open("a"):
         assert subprocess.run(entering(agent), check=False).returncode == 7
+
+
+def test_what_starts_the_ranks_of_a_job() -> None:
+    assert Job(["true"], 2).launcher == "mpirun"
+    assert Job(["true"], 2, gloo=True).launcher == "horovodrun --gloo"
+    assert Job(["true"], 2, elastic=["--hosts", "hosts"]).launcher == "trepak elastic"
 
 
 def read_uneven(**options: Any) -> host_conditions.HostConditions:

@@ -20,7 +20,10 @@ from rna import check_equal_on_all_ranks, expect, weights
 import trepak
 import trepak.keras as hvd
 from trepak import chicle
+from trepak.tf_plugins.chicle import chunked_iterations
 
+# Else several averages would pass in an iteration of these models, which are quick.
+chunked_iterations.SECONDS = 0.0
 SAMPLES, BATCH, H, CHUNK = 528, 8, 4, 2000
 NAP = 0.004  # seconds that a slow rank takes longer for each sample
 Drawn = list[tuple[np.ndarray, np.ndarray]]
@@ -160,6 +163,25 @@ def chunks_leave_a_slow_rank() -> dict[str, Any]:
 
 
 @case
+def iterations_that_are_short_have_several_averages() -> None:
+    data, epochs = dataset(policies=[chicle.Shuffling()]), 6
+    model = same(dense_model)
+    watch, steps = Watch(data, model), len(data)
+    chunked_iterations.SECONDS = 0.5
+    try:
+        fitted(data, epochs, model, usual())
+    finally:
+        chunked_iterations.SECONDS = 0.0
+    averages = model.optimizer._trepak.step.averages
+    assert averages == epochs * math.ceil(steps / H)
+    assert epochs <= data.statistics()["iterations"] < averages
+    check_equal_on_all_ranks(model)
+    everyone = watch.check_epochs(steps, epochs)
+    task = in_one_process(everyone, steps, lambda f: SGD(0.05 * f, momentum=0.9))
+    check_close(weights(model), weights(task.model))
+
+
+@case
 def ranks_may_average_in_every_step() -> None:
     """With H = 1 each step is an iteration, in which samples weigh alike: that of one process."""
     data = dataset(policies=[chicle.Shuffling()])
@@ -295,7 +317,7 @@ def what_can_not_train_so_is_an_error() -> None:
 def the_training_of_the_page_runs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "chicle.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (block,) = (one for one in blocks if "ChunkedDataset" in one)
+    block = next(one for one in blocks if "ChunkedDataset" in one)
     x, y = samples()
     mine = slice(hvd.rank(), None, hvd.size())
     made = {"x": x[mine], "y": y[mine], "model": same(dense_model), "keras": keras, "loss": "mse"}

@@ -3,7 +3,8 @@
 Ranks share the rows of the data. Where `fit` begins it writes to $OUT/begun what was done before,
 and the model writes which rows it trains on to $OUT/trained. With WAY=geryon, where it does not,
 gradients travel on Geryon's flows, and overlap the next step. With WAY=local_sgd ranks apply their
-own, and average every second step.
+own, and average every second step. The first rank of a host calls `leave` when there is the file
+$OUT/leave.HOST. Training ends before all epochs, after the epoch that $OUT/enough tells.
 """
 
 from __future__ import annotations
@@ -40,11 +41,17 @@ class Log(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         weights = float(sum(np.sum(w) for w in self.model.get_weights()))
+        host = os.environ["HOROVOD_HOSTNAME"]
         line = (
             f"epoch {self.state.epoch} rank {hvd.rank()} size {hvd.size()} pid {os.getpid()} "
-            f"steps {int(self.model.optimizer.iterations)} weights {weights:.9g}"
+            f"host {host} steps {int(self.model.optimizer.iterations)} weights {weights:.9g}"
         )
         write("log", line)
+        if (OUT / f"leave.{host}").exists() and hvd.local_rank() == 0:
+            hvd.elastic.leave()
+        enough = OUT / "enough"
+        if enough.exists() and self.state.epoch >= int(enough.read_text()):
+            self.model.stop_training = True
 
 
 class Recording(keras.Sequential):

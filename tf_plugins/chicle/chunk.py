@@ -145,6 +145,16 @@ class Chunk:
         parts = (self.view(field, part) for part in ("values", "columns", "starts"))
         return csr_array(tuple(parts), shape=(self.samples, *self.fields[field].shape))
 
+    def copy(self) -> Chunk:
+        """Returns a chunk of the same id with all that this one has, its committed state too."""
+        fields = self.fields
+        made = type(self).make(self.id, self.samples, list(fields.values()))
+        for name, field in fields.items():
+            parts = ["values", *(["starts", "columns"] if field.is_sparse else [])]
+            for part in [*parts, *(["committed"] if field.is_state else [])]:
+                made.view(name, part, writable=True)[...] = self.view(name, part)
+        return made
+
     def check(self) -> None:
         """Checks the rows of sparse fields, once they are filled.
 

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import keras
-import numpy as np
 import tensorflow as tf
 
+from trepak.tf_plugins.chicle import chunked_samples
 from trepak.tf_plugins.chicle.chunked_fit import fitting
 from trepak.tf_plugins.chicle.chunked_iterations import ChunkedIterations
-from trepak.tf_plugins.chicle.cluster import Cluster, cluster_of_job
+from trepak.tf_plugins.chicle.chunked_samples import Structure, check_alike
+from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.drawing import DRAWN
+from trepak.tf_plugins.chicle.elastic_chunks import ElasticChunks
+from trepak.tf_plugins.chicle.horovod_rounds import HorovodHosts, is_elastic
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.policy import Policy
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
 from trepak.tf_plugins.chicle.scheduling import Scheduler
+from trepak.tf_plugins.chicle.sources import Source
 from trepak.tf_plugins.model import keras_hooks
+from trepak.tf_plugins.model.elastic import MovingData
 from trepak.tf_plugins.model.fit_parts import FitData
+from trepak.tf_plugins.model.member_state import MemberState, say
 
 CHUNK_BYTES = 200 << 10  # as the paper has them for networks
 
 
-class ChunkedDataset(FitData):
+class ChunkedDataset(FitData, MovingData):
     """What `model.fit` takes as its data where chunks of samples move between ranks.
 
     An epoch is a pass over the samples of all ranks: each comes once, whichever rank has its chunk
@@ -36,9 +41,15 @@ class ChunkedDataset(FitData):
     model's optimizer has `sync=trepak.LocalSGD(H=…)`: after each average, and at each epoch's end,
     policies move chunks. One process alone shuffles its samples.
 
+    In an elastic job it is given a source, and is part of the state:
+    `trepak.elastic.KerasState(model, data=dataset, epoch=0)`. Ranks then come and go between two
+    iterations, and each sample still comes once in a pass.
+
     Attributes:
-        iterations: between which chunks move.
+        iterations: between which chunks move; in an elastic job, once the state was synchronized.
     """
+
+    iterations: ChunkedIterations
 
     def __init__(
         self,
@@ -49,59 +60,142 @@ class ChunkedDataset(FitData):
         chunk_bytes: int = CHUNK_BYTES,
         policies: Sequence[Policy] | None = None,
         seed: int = 0,
+        commit_seconds: float = 10.0,
+        replicas: bool = False,
     ) -> None:
         """Cuts this rank's samples into chunks, and places them at random; a collective call.
 
         Args:
             x: this rank's samples: an array [samples, …], or a tuple, list or dict of them. float64
                 becomes Keras' float type, as in `fit`. A rank may have none (arrays of length 0).
-            y: targets, likewise.
+                Or a `trepak.chicle.Source` of x, y and perhaps weights, of which each rank reads
+                its part; in an elastic job it must be one, and is read later.
+            y: targets, likewise; none with a source.
             sample_weight: of each sample [samples], or a structure like that of `y`.
             batch_size: samples of a step, divided by the number of ranks.
             chunk_bytes: of a chunk, at most.
             policies: what moves chunks; by default `Rebalancing()`.
             seed: decides who gets which chunk, and all orders.
+            commit_seconds: of an elastic job, between two commits; what was trained since the last
+                one is trained again after a failure.
+            replicas: of an elastic job, whether the next rank keeps a copy of each chunk, so that
+                those of a rank that has died are not read again.
 
         Raises:
             ValueError: on all ranks, where one was given what doesn't go together, or something
                 else than the others; or there are fewer chunks than ranks.
             HorovodInternalError: another rank has died or left.
         """
-        cluster = cluster_of_job()
-        self._batch_size = batch_size
+        self._batch_size, self._chunk_bytes, self._seed = batch_size, chunk_bytes, seed
+        self._policies = [Rebalancing()] if policies is None else policies
+        self._commit_seconds = commit_seconds
+        self._source = x if isinstance(x, Source) else None
+        self._arrays = x, y, sample_weight
+        self._is_fitted = False
+        self._elastic: ElasticChunks | None = None
+        self._structure: Structure | None = None
+        self._first_cut: tuple[tuple[int, int], Cutting] | None = None
+        keras_hooks.install()
+        if is_elastic():
+            self._check_source()
+            self._elastic = ElasticChunks(self._cut_once, seed, replicas, say)
+        else:
+            cluster = cluster_of_job()
+            cutting = self._cut_alike(cluster)
+            self._go_on(place(cutting, cluster.size, cluster, seed), cluster)
+            self._arrays = None, None, None
 
-        def cut() -> tuple[tuple[Any, Cutting], dict[str, str]]:
-            given = _given(x, y, sample_weight)
-            arrays = keras.tree.flatten(given)
-            if batch_size < 1:
-                raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
-            cutting = Cutting(dict(zip(_names(arrays), arrays, strict=True)), [DRAWN], chunk_bytes)
-            numbers = {"batch_size": batch_size, "chunk_bytes": chunk_bytes, "seed": seed}
-            return (given, cutting), {
-                **{name: str(int(value)) for name, value in numbers.items()},
-                "samples": str([(path, *_kind(a)) for path, a in _paths(given)]),
+    def _check_source(self) -> None:
+        if self._source is None:
+            raise ValueError(
+                "ranks of an elastic job must be able to read any samples: give ChunkedDataset a "
+                "source, e.g. trepak.chicle.Arrays(x, y) of all samples, or NpyFiles(path, path)."
+            )
+
+    def _cut(self, part: int, parts: int) -> Cutting:
+        """Returns how a part of the samples is cut, and learns how they are put together."""
+        x, y, sample_weight = self._arrays
+        if self._source is not None:
+            if y is not None or sample_weight is not None:
+                raise ValueError("a source has targets and weights, too: leave y, sample_weight.")
+            x, y, sample_weight = (*self._source.read(part, parts), None, None)[:3]
+        if self._batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self._batch_size}.")
+        given = chunked_samples.given(x, y, sample_weight)
+        self._structure = Structure.of(given)
+        return Cutting(self._structure.fields(given), [DRAWN], self._chunk_bytes)
+
+    def _cut_once(self, part: int, parts: int) -> Cutting:
+        """Returns how a part is cut: anew, unless that is known from the beginning."""
+        known, self._first_cut = self._first_cut, None
+        return known[1] if known and known[0] == (part, parts) else self._cut(part, parts)
+
+    def _cut_alike(self, cluster: Cluster) -> Cutting:
+        def cut() -> tuple[Cutting, dict[str, str]]:
+            cutting = self._cut(cluster.rank, cluster.size)
+            assert self._structure is not None
+            numbers = {
+                "batch_size": self._batch_size,
+                "chunk_bytes": self._chunk_bytes,
+                "seed": self._seed,
             }
+            about = {name: str(int(value)) for name, value in numbers.items()}
+            return cutting, about | {"samples": self._structure.told()}
 
-        (given, cutting), facts = cluster.together(cut, "the samples")
-        _check_alike(facts)
-        self._like = keras.tree.map_structure(lambda array: _Like(*_kind(array)), given)
-        tasks = place(cutting, cluster.size, cluster, seed)
+        cutting, facts = cluster.together(cut, "the samples")
+        check_alike(facts)
+        return cutting
+
+    def _go_on(self, tasks: Tasks, cluster: Cluster) -> None:
+        """Takes over the tasks of a round."""
         if len(tasks.working) < cluster.size:
             raise ValueError(
                 f"there are {len(tasks.sizes)} chunks for {cluster.size} ranks: give smaller "
-                f"ones (chunk_bytes is {chunk_bytes}), or more samples."
+                f"ones (chunk_bytes is {self._chunk_bytes}), or more samples."
             )
+        assert self._structure is not None
         self.iterations = ChunkedIterations(
             tasks,
             cluster,
-            [Rebalancing()] if policies is None else policies,
-            _names(keras.tree.flatten(given)),
-            seed,
+            self._policies,
+            self._structure.names,
+            self._seed,
+            self._elastic,
+            self._commit_seconds,
         )
-        self._is_fitted = False
         # Their threads know of the policies alone.
-        weakref.finalize(self, self.iterations.scheduler.close).atexit = False
-        keras_hooks.install()
+        self._close = weakref.finalize(self, self.iterations.scheduler.close)
+        self._close.atexit = False
+
+    def join(self, state: MemberState, save: Callable[[], Arrays]) -> Arrays | None:
+        """See `MovingData`."""
+        if self._elastic is None:
+            raise ValueError(
+                "a ChunkedDataset is part of a state in elastic jobs only: start the job with "
+                "`trepak elastic`, and make the dataset after trepak.init()."
+            )
+        if hasattr(self, "iterations"):
+            self._close()
+        cluster = cluster_of_job()
+        saved = self._elastic.join(cluster, HorovodHosts(state), save)
+        if saved is not None:
+            self._structure = Structure.read(self._elastic.structure)
+            self._go_on(self._elastic.tasks, cluster)
+        return saved
+
+    def begin(self) -> None:
+        """See `MovingData`."""
+        assert self._elastic is not None
+        cluster = cluster_of_job()
+        self._first_cut = (cluster.rank, cluster.size), self._cut_alike(cluster)
+        assert self._structure is not None
+        self._elastic.begin(self._structure.told())
+        self._go_on(self._elastic.tasks, cluster)
+
+    def commit_soon(self) -> None:
+        """See `MovingData`."""
+        assert self._elastic is not None
+        self._elastic.wants_commit = True
 
     @property
     def tasks(self) -> Tasks:
@@ -120,9 +214,7 @@ class ChunkedDataset(FitData):
 
     def __len__(self) -> int:
         """The steps of an epoch: of all ranks' samples, the same on all of them."""
-        tasks = self.tasks
-        steps = -(-sum(tasks.sizes) // (self._batch_size * len(tasks.working)))
-        return min(steps, self.iterations.fewest())
+        return self.iterations.steps(self._batch_size)
 
     def statistics(self) -> dict[str, int]:
         """Returns counts.
@@ -144,7 +236,7 @@ class ChunkedDataset(FitData):
         """See `FitData`."""
         self._is_fitted = True
         try:
-            with fitting(self.iterations, len(self), model, arguments):
+            with fitting(self.iterations, self._batch_size, model, arguments):
                 yield
         finally:
             self._is_fitted = False
@@ -162,18 +254,20 @@ class ChunkedDataset(FitData):
                 "a ChunkedDataset is what fit takes as x: evaluate, predict and validation_data "
                 "take arrays."
             )
-        signature = keras.tree.map_structure(lambda like: like.spec(), self._like)
+        assert self._structure is not None
+        signature = self._structure.signature()
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
         made = tf.data.Dataset.from_generator(self._batches, output_signature=signature)
         return made.with_options(options)
 
     def _batches(self) -> Iterator[Any]:
-        batches = self.iterations.batches
+        batches, structure = self.iterations.batches, self._structure
+        assert structure is not None
         if not batches.steps_left:  # Keras builds a model from a batch
-            yield keras.tree.pack_sequence_as(self._like, batches.first(self._batch_size))
+            yield structure.packed(batches.first(self._batch_size))
         while batches.steps_left:
-            yield keras.tree.pack_sequence_as(self._like, batches.take())
+            yield structure.packed(batches.take())
 
     @property
     def batch_size(self) -> int:
@@ -194,64 +288,3 @@ class ChunkedDataset(FitData):
     def partial_batch_size(self) -> None:
         """For Keras: by how much is not known before."""
         return None
-
-
-class _Like:
-    """What stands for an array in a structure of them."""
-
-    def __init__(self, dtype: str, shape: tuple[int, ...]) -> None:
-        self.dtype, self.shape = dtype, shape
-
-    def spec(self) -> tf.TensorSpec:
-        return tf.TensorSpec([None, *self.shape], self.dtype)
-
-
-def _given(x: Any, y: Any, sample_weight: Any) -> Any:
-    """Returns arrays in the structure in which `fit` wants them.
-
-    Raises:
-        ValueError: something is no array of samples.
-    """
-    if sample_weight is not None and y is None:
-        raise ValueError("sample_weight weighs the losses of targets: give y as well.")
-    parts = tuple(part for part in (x, y, sample_weight) if part is not None)
-    if not parts or parts[0] is not x:
-        raise ValueError("x must be an array of samples, or a structure of arrays, got None.")
-    names = ("x", "y", "sample_weight")
-    return tuple(_arrays(part, name) for part, name in zip(parts, names, strict=False))
-
-
-def _arrays(part: Any, name: str) -> Any:
-    if isinstance(part, dict):
-        return {key: _arrays(value, f"{name}[{key!r}]") for key, value in part.items()}
-    if isinstance(part, tuple | list):  # tf.data takes a list for a tensor
-        return tuple(_arrays(value, f"{name}[{place}]") for place, value in enumerate(part))
-    if hasattr(part, "tocsr"):
-        raise ValueError(f"{name} is a sparse matrix: give dense arrays.")
-    array = np.asarray(part)
-    if not array.ndim:
-        raise ValueError(f"{name} must be an array with one entry per sample, got {part!r}.")
-    return array.astype(keras.config.floatx()) if array.dtype == np.float64 else array
-
-
-def _names(arrays: Sequence[Any]) -> list[str]:
-    """Returns the names of their fields in chunks."""
-    return [str(place) for place in range(len(arrays))]
-
-
-def _kind(array: np.ndarray) -> tuple[str, tuple[int, ...]]:
-    return str(array.dtype), array.shape[1:]
-
-
-def _paths(given: Any) -> list[tuple[Any, np.ndarray]]:
-    return list(keras.tree.flatten_with_path(given))
-
-
-def _check_alike(facts: Sequence[dict[str, str]]) -> None:
-    for rank, theirs in enumerate(facts):
-        for name, value in facts[0].items():
-            if theirs[name] != value:
-                raise ValueError(
-                    f"rank 0 makes a ChunkedDataset with {name} = {value}, rank {rank} one with "
-                    f"{theirs[name]}: give all ranks the same."
-                )

@@ -31,13 +31,13 @@ _REFUSED = {
 
 @contextlib.contextmanager
 def fitting(
-    iterations: ChunkedIterations, steps: int, model: Any, arguments: dict[str, Any]
+    iterations: ChunkedIterations, batch_size: int, model: Any, arguments: dict[str, Any]
 ) -> Iterator[None]:
     """Has a model's `fit` train in iterations, for the while of the block; a collective call.
 
     Args:
         iterations: between which chunks move.
-        steps: of an epoch.
+        batch_size: samples of a step, divided by the number of tasks.
         model: that is to be trained.
         arguments: of `fit`; a callback is added.
 
@@ -55,10 +55,11 @@ def fitting(
                 f"the ChunkedDataset was made for {cluster.size} ranks, and now there are others: "
                 "make it after trepak.init()."
             )
-        return None if cluster.size == 1 else _averaging_step(model), None
+        averages = cluster.size > 1 or iterations.is_elastic  # there may be more ranks later
+        return _averaging_step(model) if averages else None, None
 
     step, _ = cluster.together(check, "fit with a ChunkedDataset")
-    callback = BetweenIterations(iterations, steps, step)
+    callback = BetweenIterations(iterations, batch_size, step)
     attach(model, ModelHook(_CLOCK, train_function=callback.timed))
     try:
         with added(arguments, callback, model):
@@ -100,17 +101,17 @@ class BetweenIterations(keras.callbacks.Callback):
     """Ends an iteration after H steps, and at an epoch's end; `fit` with chunks makes its own."""
 
     def __init__(
-        self, iterations: ChunkedIterations, steps: int, step: LocalSGDStep | None
+        self, iterations: ChunkedIterations, batch_size: int, step: LocalSGDStep | None
     ) -> None:
         """Makes the callback.
 
         Args:
             iterations: between which chunks move.
-            steps: of an epoch.
+            batch_size: samples of a step, divided by the number of tasks.
             step: what averages the model; None: an iteration is an epoch of a single process.
         """
         super().__init__()
-        self._iterations, self._steps, self._step = iterations, steps, step
+        self._iterations, self._batch_size, self._step = iterations, batch_size, step
         # What this rank has computed in this iteration, and in how many seconds.
         self._samples, self._seconds = 0, 0.0
 
@@ -139,8 +140,9 @@ class BetweenIterations(keras.callbacks.Callback):
         flush(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Begins a pass over all samples."""
-        self._begin(self._steps)
+        """Begins a pass over all samples; before, other ranks may come."""
+        self._iterations.between()
+        self._begin(is_new=True)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Ends the iteration, if it was its last batch: chunks move; a collective call."""
@@ -149,20 +151,30 @@ class BetweenIterations(keras.callbacks.Callback):
             flush(self.model)
         to_average = self._steps_to_average()
         if batches.steps_left == 0 or (batches.batches_left == 0 and to_average == self._each):
-            self._iterations.end(self._samples, max(self._seconds, 0.0), self._steps)
-            if batches.steps_left:
+            next_pass_of = self._iterations.steps(self._batch_size)
+            self._iterations.end(self._samples, max(self._seconds, 0.0), next_pass_of)
+            if batches.steps_left:  # at an epoch's end callbacks have yet to hear of it
+                self._iterations.between()
                 self._begin()
-        elif batches.batches_left != min(to_average, batches.steps_left):
+        elif batches.batches_left < batches.steps_left and (
+            (batches.batches_left - to_average) % self._each
+        ):
             batches.extend(to_average)  # something else had ranks average: they count anew
 
-    def _begin(self, new_pass_of: int = 0) -> None:
+    def _begin(self, is_new: bool = False) -> None:
         self._samples, self._seconds = 0, 0.0
-        self._iterations.begin(new_pass_of)
+        if is_new:
+            self._iterations.begin_pass(self._batch_size)
+        else:
+            self._iterations.begin()
         self._each = self._steps_to_average()
-        self._iterations.batches.extend(self._each)
+        averages = 1 if self._step is None else self._iterations.averages
+        self._iterations.batches.extend(averages * self._each)
 
     def _steps_to_average(self) -> int:
-        return self._steps if self._step is None else self._step.steps_to_average
+        if self._step is None:
+            return self._iterations.batches.steps_left
+        return self._step.steps_to_average
 
     def _waited(self) -> float:
         return 0.0 if self._step is None else self._step.waited

@@ -1,11 +1,13 @@
 """The iterations of ranks that train one model with batches from chunks (Chicle, section 3).
 
-An iteration is the steps between two averages. Batches are drawn within it; between two, chunks
+An iteration is the steps between two averages, or between more of them where these are short:
+what is done between iterations takes milliseconds. Batches are drawn within it; between two, chunks
 move as policies have decided.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,12 +15,16 @@ import numpy as np
 
 from trepak.tf_plugins.chicle import reporting
 from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.tf_plugins.chicle.elastic_chunks import ElasticChunks
 from trepak.tf_plugins.chicle.ledger import Move
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import Policy
 from trepak.tf_plugins.chicle.scheduling import Scheduler
 from trepak.tf_plugins.chicle.task_batches import TaskBatches
 from trepak.tf_plugins.chicle.trainer import IterationMetrics, TaskMetrics
+
+SECONDS = 0.5  # of an iteration, about, where averages come sooner
+_MOST_AVERAGES = 64
 
 
 class ChunkedIterations:
@@ -31,6 +37,7 @@ class ChunkedIterations:
         batches: this rank's.
         last: what was done in the last iteration; None before the first one.
         iterations: how many have ended.
+        averages: after how many averages the present one ends.
         moved: chunks that have changed hands, of all ranks.
     """
 
@@ -41,6 +48,8 @@ class ChunkedIterations:
         policies: Sequence[Policy],
         fields: Sequence[str],
         seed: int,
+        elastic: ElasticChunks | None = None,
+        commit_seconds: float = 0.0,
     ) -> None:
         """Begins between two iterations.
 
@@ -50,23 +59,60 @@ class ChunkedIterations:
             policies: what decides between iterations; rank 0's are asked.
             fields: what is drawn of each sample.
             seed: decides the order of samples, with the task's number.
+            elastic: keeps chunks whole while ranks come and go.
+            commit_seconds: between two of its commits.
         """
         self.tasks, self.cluster = tasks, cluster
         ((self._task, store),) = tasks.stores.items()
-        rng = np.random.default_rng([seed, self._task])
+        self._elastic, self._commit_seconds = elastic, commit_seconds
+        self._told: list[Any] = []
+        self.iterations = 0 if elastic is None else elastic.version
+        rng = np.random.default_rng([seed, self._task, self.iterations])
         self.batches = TaskBatches(store, fields, rng)
         self.last: IterationMetrics | None = None
-        self.iterations = self.moved = 0
+        self.moved, self.averages = 0, 1
+        self._began = time.perf_counter()
         self.scheduler = Scheduler(tasks, cluster, policies)  # last, as it starts threads
 
-    def fewest(self) -> int:
-        """Returns how many samples the task with the fewest has; the same on all ranks."""
-        sizes, ledger = self.tasks.sizes, self.tasks.ledger
-        return min(sum(sizes[c] for c in ledger.chunks_of(task)) for task in self.tasks.working)
+    @property
+    def is_elastic(self) -> bool:
+        """Whether ranks may come and go."""
+        return self._elastic is not None
 
-    def begin(self, new_pass_of: int = 0) -> None:
-        """Begins an iteration; see `TaskBatches.begin_iteration`."""
-        self.batches.begin_iteration(new_pass_of)
+    def steps(self, batch_size: int) -> int:
+        """Returns the steps of a pass over all samples; the same on all ranks.
+
+        Args:
+            batch_size: samples of a step, divided by the number of tasks.
+        """
+        sizes, ledger, working = self.tasks.sizes, self.tasks.ledger, self.tasks.working
+        fewest = min(sum(sizes[c] for c in ledger.chunks_of(task)) for task in working)
+        return min(-(-sum(sizes) // (batch_size * len(working))), fewest)
+
+    def begin_pass(self, batch_size: int) -> None:
+        """Begins a pass over all samples, or what is left of one that was interrupted.
+
+        A collective call in an elastic job, for its first pass.
+
+        Args:
+            batch_size: samples of a step, divided by the number of tasks.
+        """
+        resumes = self._elastic is not None and self._elastic.is_amid_pass
+        steps = self.steps(batch_size)
+        if resumes:
+            left = sum(self.cluster.gather(self.batches.count_undrawn(), "samples left"))
+            steps = -(-left // (batch_size * len(self.tasks.working)))
+        self._begin(steps, resumes)
+
+    def begin(self) -> None:
+        """Begins an iteration of the pass under way."""
+        self._begin(0, False)
+
+    def _begin(self, new_pass_of: int, resumes: bool) -> None:
+        if self._elastic is not None:
+            self._elastic.set_out(self.iterations)
+        self.batches.begin_iteration(new_pass_of, resumes)
+        self._began = time.perf_counter()
         self.scheduler.tell(self.last)
 
     def end(self, samples: int, seconds: float, next_pass_of: int) -> None:
@@ -90,11 +136,15 @@ class ChunkedIterations:
 
         def tell() -> tuple[None, dict[str, Any]]:
             report = reporting.report([done], self.scheduler)
-            return None, {**report, "left": left}
+            told = None if self._elastic is None else self._elastic.tell(self._commit_seconds)
+            each = (time.perf_counter() - self._began) / self.averages
+            averages = min(max(1, round(SECONDS / each)), _MOST_AVERAGES)
+            return None, {**report, "left": left, "told": told, "averages": averages}
 
         _, facts = self.cluster.together(tell, f"iteration {self.iterations}")
         tasks, plan = reporting.read(facts)
         self.last = IterationMetrics(self.iterations, tasks)
+        self._told, self.averages = [fact["told"] for fact in facts], facts[0]["averages"]
         self.iterations += 1
         if plan["shares"]:
             raise ValueError(
@@ -109,6 +159,17 @@ class ChunkedIterations:
         self.moved += len(moves)
         self.scheduler.carry_out({**plan, "moves": moves})
         self.tasks.take_changes()
+
+    def between(self) -> None:
+        """Commits, and lets ranks come and go, where the job is elastic; a collective call.
+
+        Raises:
+            HostsUpdatedInterrupt: there is to be a rendezvous.
+            HorovodInternalError: another rank has died or left.
+        """
+        if self._elastic is not None and self._told:
+            told, self._told = self._told, []
+            self._elastic.between(told, self.iterations, self.batches.steps_left > 0)
 
 
 def affordable(

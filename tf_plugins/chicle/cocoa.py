@@ -7,6 +7,7 @@ Chicle has it (section 5.1). The models minimize ½‖w‖² + Σ C·loss(y, x·
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -228,18 +229,23 @@ class CocoaTrainer(Trainer):
 
     def recover(self, solvers: Sequence[Solver], cluster: Cluster) -> None:
         """Makes w that of the duals that there are, w = Σ βx; see `Trainer`."""
-        parts = [solver.evaluate(self.weights, anew=True)[1] for solver in _cocoa(solvers)]
-        (self.weights,) = cluster.sum([sum(parts, np.zeros_like(self.weights))])
+        self._recover(solvers, cluster)
 
     def evaluate_anew(self, solvers: Sequence[Solver], cluster: Cluster) -> None:
         """Computes w from the duals, so that no error of rounding is left in it, and the last gap.
 
-        A collective call. The iteration that follows a small gap may have made it larger.
+        A collective call. The iteration that follows a small gap may have made it larger. One pass
+        over the samples does both: the gap is that of w with its error of rounding.
         """
-        self.recover(solvers, cluster)
-        parts = [solver.evaluate(self.weights)[0] for solver in _cocoa(solvers)]
-        (objectives,) = cluster.sum([sum(parts, np.zeros((len(self.weights), 2)))])
-        self.gaps[-1] = self.judge(objectives)[1]
+        self.gaps[-1] = self.judge(self._recover(solvers, cluster))[1]
+
+    def _recover(self, solvers: Sequence[Solver], cluster: Cluster) -> np.ndarray:
+        """Makes w that of the duals; returns what all samples add to the objectives at the old."""
+        told = [solver.evaluate(self.weights, anew=True) for solver in _cocoa(solvers)]
+        nothing = np.zeros((len(self.weights), 2)), np.zeros_like(self.weights)
+        parts = zip(*told or [nothing], strict=True)
+        objectives, self.weights = cluster.sum([functools.reduce(np.add, some) for some in parts])
+        return objectives
 
     def metrics(self) -> dict[str, Any]:
         """See `Trainer`."""

@@ -2,7 +2,7 @@
 
 After each change the ranks call the roll (`roll_call.py`), and go on from the latest state that all
 of them have. Chunks that were lost with a rank are made again from the source. Their state is what
-the next rank has kept of it since the last commit.
+the next rank has kept of it since the last commit, or the one that has given them away.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from trepak.tf_plugins.chicle.chunk import Chunk
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
+from trepak.tf_plugins.chicle.kept_states import KeptStates, known, write
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.policy import Situation, TasksJoined
+from trepak.tf_plugins.chicle.replicas import REPLICA, Replicas
 from trepak.tf_plugins.chicle.roll_call import Present, Roll, call_roll
 from trepak.tf_plugins.chicle.supply import Supply
 
-_SIZES, _PARTS = "chunk sizes", "chunks of parts"
-_IDS = "ids"
+_SIZES, _PARTS, _SEED = "chunk sizes", "chunks of parts", "seed"
 
 
 class Joined(NamedTuple):
@@ -34,14 +35,16 @@ class Joined(NamedTuple):
     Attributes:
         version: the iteration that they go on from.
         saved: what was saved with it.
-        read: the ids of chunks that were lost, and read again.
-        begun_anew: of these, those whose state was lost: it is zeros.
+        lost: the ids of chunks that nobody had.
+        copied: of these, how many were taken from copies; the others were read again.
+        begun_anew: of these, those whose state of the last commit was lost, too.
         is_unsound: whether the trainer is to `recover`, and a commit to follow.
     """
 
     version: int
     saved: Arrays
-    read: list[int]
+    lost: list[int]
+    copied: int
     begun_anew: list[int]
     is_unsound: bool
 
@@ -55,14 +58,18 @@ class ElasticTasks:
         at: the iteration after which the chunks have the state that they have now; None: amid one.
     """
 
-    def __init__(self, supply: Supply, seed: int = 0, checked: bool = False) -> None:
+    def __init__(
+        self, supply: Supply, seed: int = 0, checked: bool = False, replicas: bool = False
+    ) -> None:
         """Makes one without chunks.
 
         Args:
             supply: makes chunks.
-            seed: who gets which chunk in the beginning depends on it alone.
+            seed: who gets which chunk depends on it; rank 0's counts, as the training begins.
             checked: see `ChunkStore`.
+            replicas: whether the next rank keeps a copy of each chunk; see `Replicas`.
         """
+        self._replicas = Replicas(replicas)
         self._supply, self._seed, self._checked = supply, seed, checked
         self._store = ChunkStore(checked)
         self.tasks: Tasks | None = None
@@ -71,14 +78,14 @@ class ElasticTasks:
         self._next_number = 0
         self._is_unsound = False
         self._committed: int | None = None
-        # By version: what was saved, and the state of the chunks of the rank before this one.
+        # By version: what was saved, and the chunks' state on this rank and the one before it.
         self._saved: dict[int, Arrays] = {}
-        self._kept: dict[int, Arrays] = {}
+        self._kept = KeptStates()
 
     def join(
         self, cluster: Cluster, save: Callable[[], Arrays], is_leaving: bool = False
     ) -> Joined | None:
-        """Calls the roll, and makes the chunks whole; a collective call of all ranks.
+        """Calls the roll, makes the chunks whole, and commits; a collective call of all ranks.
 
         Args:
             cluster: the ranks that there are now.
@@ -94,14 +101,15 @@ class ElasticTasks:
             HorovodInternalError: another rank has died or left; call it again with those there are.
         """
         for arrived in cluster.take_arrived():
-            self._take_in(Chunk(arrived.chunk))
+            self._take_in(Chunk(arrived.chunk), arrived.task)
         versions = {v for v in (self._committed, self.at) if v is not None}
         mine = Present(
             self.number,
             self._next_number,
             self._store.ids if versions else [],
             sorted(versions),
-            {str(version): kept[_IDS].tolist() for version, kept in self._kept.items()},
+            self._kept.told(),
+            sorted(self._replicas.held),
             is_leaving,
             self._is_unsound,
         )
@@ -114,11 +122,16 @@ class ElasticTasks:
         self._go_back(roll.version, saved)
         self.number = next(task for task, rank in roll.ranks.items() if rank == cluster.rank)
         self._next_number = roll.next_task
-        read, anew = self._made_whole(roll, cluster)
-        self._is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
+        lost, anew = self._made_whole(roll, cluster)
+        is_unsound = bool(anew) or any(one.is_unsound for one in everyone)
+        self._is_unsound = is_unsound
         self._committed = self.at = roll.version
         self._fill(roll, cluster)
-        return Joined(roll.version, saved, read, anew, self._is_unsound)
+        # What others had kept of the chunks' state went with those who left, or is of old places.
+        self.commit(cluster, saved)
+        self._is_unsound = is_unsound  # until what the trainer has then made of it is committed
+        copied = len(set(roll.copies) & set(lost))
+        return Joined(roll.version, saved, lost, copied, anew, is_unsound)
 
     def _fill(self, roll: Roll, cluster: Cluster) -> None:
         """Gives tasks without chunks their share, at random of every old one (section 4.5)."""
@@ -147,7 +160,8 @@ class ElasticTasks:
         cutting, _ = cluster.together(
             lambda: (self._supply.part(cluster.rank, cluster.size), None), "how samples are cut"
         )
-        self._supply.sizes = cluster.gather(cutting.sizes, "the parts' chunks")
+        told = cluster.gather([cutting.sizes, self._seed], "the parts' chunks")
+        self._supply.sizes, self._seed = [sizes for sizes, _ in told], told[0][1]
         self.tasks = place(cutting, cluster.size, cluster, self._seed, self._checked)
         for rank in range(cluster.size):
             if rank not in self.tasks.ranks:
@@ -155,7 +169,7 @@ class ElasticTasks:
         self.number, self._next_number, self.at = cluster.rank, cluster.size, 0
         self._store = self.tasks.stores[self.number]
         self.commit(cluster, saved)
-        return Joined(0, saved, [], [], False)
+        return Joined(0, saved, [], 0, [], False)
 
     def commit(self, cluster: Cluster, saved: Arrays) -> None:
         """Makes the state of now what a failure leads back to; a collective call, between two.
@@ -171,15 +185,15 @@ class ElasticTasks:
             HorovodInternalError: another rank has died or left.
         """
         assert self.at is not None
-        kept = cluster.pass_on(_states(self._store), "the chunks' state")
+        self._kept.keep(self.at, self._store, cluster)
+        self._replicas.bring_up(self._store, cluster)
         before = self._committed
-        self._kept[self.at], self._saved[self.at] = kept, saved
+        self._saved[self.at] = saved
         cluster.gather(self.at, "the commit")
         self._store.commit()
         self._committed, self._is_unsound = self.at, False
-        for versions in (self._kept, self._saved):
-            for old in set(versions) - {before, self.at}:
-                del versions[old]
+        self._kept.forget_but([before, self.at])
+        self._saved = {v: one for v, one in self._saved.items() if v in (before, self.at)}
 
     def _shared(self, roll: Roll, cluster: Cluster, save: Callable[[], Arrays]) -> Arrays:
         """Returns what was saved with a version, and learns how samples were cut."""
@@ -190,8 +204,9 @@ class ElasticTasks:
             mine = dict(save() if had is None else had)
             mine[_SIZES] = np.asarray([size for part in self._supply.sizes for size in part])
             mine[_PARTS] = np.asarray([len(part) for part in self._supply.sizes])
+            mine[_SEED] = np.asarray(self._seed)
         saved = dict(cluster.gather_arrays(mine, "the state")[roll.giver])
-        sizes, parts = saved.pop(_SIZES), saved.pop(_PARTS)
+        sizes, parts, self._seed = saved.pop(_SIZES), saved.pop(_PARTS), int(saved.pop(_SEED))
         each = np.split(sizes, np.cumsum(parts)[:-1])
         self._supply.sizes = [[int(size) for size in part] for part in each]
         return saved
@@ -199,7 +214,7 @@ class ElasticTasks:
     def _go_back(self, version: int, saved: Arrays) -> None:
         """Gives this rank's chunks the state of a version; another roll may follow."""
         self._saved = {version: saved}
-        self._kept = {v: kept for v, kept in self._kept.items() if v == version}
+        self._kept.forget_but([version])
         if self.at == version:
             self._store.commit()
         elif self._committed == version:
@@ -223,11 +238,12 @@ class ElasticTasks:
         lost = ledger.unowned()
         states: Arrays = {}
         if lost:
-            for theirs in cluster.gather_arrays(self._kept_of(lost, roll.version), "lost state"):
+            mine = self._kept.of(lost, roll.version)
+            for theirs in cluster.gather_arrays(mine, "lost state"):
                 states |= theirs
             readers = sorted(roll.ranks)
             for chunk, part in zip(lost, self._supply.parts_of(lost), strict=True):
-                ledger.assign(chunk, readers[part % len(readers)])
+                ledger.assign(chunk, roll.copies.get(chunk, readers[part % len(readers)]))
             cluster.together(lambda: self._read(ledger, lost, states), "lost chunks")
         sizes = [size for part in self._supply.sizes for size in part]
         self.tasks = Tasks({self.number: self._store}, ledger, roll.ranks, sizes)
@@ -235,45 +251,22 @@ class ElasticTasks:
         digests = cluster.gather(ledger.digest(), "the ledger")
         if len(set(digests)) > 1:
             raise LedgerError(f"the ranks' ledgers differ after the roll: {digests}.")
-        return lost, sorted(set(lost) - {_chunk_of(key) for key in states})
-
-    def _kept_of(self, lost: list[int], version: int) -> Arrays:
-        """Returns what this rank has kept of lost chunks' state; of each chunk at least its id."""
-        kept = self._kept.get(version, {_IDS: np.zeros(0, int)})
-        ids = set(kept[_IDS].tolist()) & set(lost)
-        states = {k: v for k, v in kept.items() if k != _IDS and _chunk_of(k) in ids}
-        return states | {_key(chunk, ""): np.zeros(0) for chunk in ids}
+        return lost, sorted(set(lost) - known(states))
 
     def _read(self, ledger: Ledger, lost: list[int], states: Arrays) -> tuple[None, None]:
         assert self.number is not None
         mine = [chunk for chunk in lost if chunk in set(ledger.chunks_of(self.number))]
-        for chunk in self._supply.made(mine):
-            for name, field in chunk.fields.items():
-                if field.is_state and _key(chunk.id, name) in states:
-                    chunk.view(name, writable=True)[...] = states[_key(chunk.id, name)]
+        copies = [self._replicas.take(chunk) for chunk in mine if chunk in self._replicas.held]
+        others = [chunk for chunk in mine if chunk not in {copy.id for copy in copies}]
+        for chunk in [*copies, *self._supply.made(others)]:
+            write(states, chunk)
             self._store.add(chunk)
         self._store.commit()
         return None, None
 
-    def _take_in(self, chunk: Chunk) -> None:
+    def _take_in(self, chunk: Chunk, task: int) -> None:
         """Takes a chunk that has come in a move that failed; it may be here already."""
-        if chunk.id not in self._store.ids:
+        if task == REPLICA:
+            self._replicas.add(chunk)
+        elif chunk.id not in self._store.ids:
             self._store.add(chunk)
-
-
-def _states(store: ChunkStore) -> Arrays:
-    """Returns the state of all chunks of a store, and their ids."""
-    return {_IDS: np.asarray(store.ids, int)} | {
-        _key(chunk.id, name): chunk.view(name)
-        for chunk in store.chunks()
-        for name, field in chunk.fields.items()
-        if field.is_state
-    }
-
-
-def _key(chunk: int, field: str) -> str:
-    return f"{chunk} {field}"
-
-
-def _chunk_of(key: str) -> int:
-    return int(key.split(" ", 1)[0])

@@ -11,6 +11,7 @@ from typing import Any
 
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
+from trepak.tf_plugins.chicle.changes import Changes
 from trepak.tf_plugins.chicle.cluster import Cluster
 from trepak.tf_plugins.chicle.elastic_tasks import ElasticTasks, Joined
 from trepak.tf_plugins.chicle.members import Members, ResourceManager
@@ -37,6 +38,7 @@ class ElasticTraining:
         policies: Sequence[Policy] = (),
         seed: int = 0,
         commit_seconds: float = 10.0,
+        replicas: bool = False,
         clock: Clock = wall_clock,
         say: Callable[[str], None] = lambda line: print(f"trepak: {line}", flush=True),
     ) -> None:
@@ -51,15 +53,16 @@ class ElasticTraining:
             seed: who gets which chunk in the beginning depends on it alone.
             commit_seconds: between two commits; what is trained since the last one is trained again
                 after a failure.
+            replicas: whether the next rank keeps a copy of each chunk, so that none is read again.
             clock: see `Training`.
             say: shows a line, on rank 0: one for each event.
         """
         self._trainer, self._resources, self._policies = trainer, resources, policies
         self._commit_seconds, self._clock, self._say = commit_seconds, clock, say
-        self.tasks = ElasticTasks(Supply(cut), seed)
+        self.tasks = ElasticTasks(Supply(cut), seed, replicas=replicas)
         self._last_commit = 0.0
         self._reached = 0  # the iteration that was under way when the last round ended
-        self._hosts: dict[int, str] = {}  # by task, in the last round
+        self._changes = Changes(say)
 
     def round(self, cluster: Cluster, after: After | None = None) -> Training:
         """Trains until the trainer has no model to go on from, or the ranks change.
@@ -100,7 +103,7 @@ class ElasticTraining:
         )
         with training:
             self._recover(joined, training, cluster)
-            self._tell_of(joined, training, cluster)
+            self._changes.tell(joined, self._reached, tasks, cluster, self._resources.host)
             training.run(between)
         return training
 
@@ -132,28 +135,3 @@ class ElasticTraining:
         if joined.is_unsound:
             self._trainer.recover(training.solvers, cluster)
             self._commit(cluster)
-
-    def _tell_of(self, joined: Joined, training: Training, cluster: Cluster) -> None:
-        """Shows what has happened."""
-        before = self._hosts
-        hosts = cluster.gather(self._resources.host, "the hosts")
-        self._hosts = {task: hosts[rank] for task, rank in training.tasks.ranks.items()}
-        if cluster.rank != 0 or not before:
-            return
-        count = len(hosts)
-        for task in sorted(set(self._hosts) - set(before)):
-            rank = training.tasks.ranks[task]
-            self._say(
-                f"iteration {joined.version}: {self._hosts[task]} has joined as rank {rank} of "
-                f"{count}, and gets chunks of the others."
-            )
-        gone = [before[task] for task in sorted(set(before) - set(self._hosts))]
-        if gone and not joined.read:
-            self._say(f"iteration {joined.version}: {', '.join(gone)} has left; {count} ranks.")
-        elif joined.read:
-            anew = f", {len(joined.begun_anew)} of them from zeros" if joined.begun_anew else ""
-            self._say(
-                f"{', '.join(gone) or 'a rank'} was lost in iteration {self._reached}: all go on "
-                f"from iteration {joined.version} with {count} ranks; {len(joined.read)} chunks "
-                f"were read again{anew}."
-            )

@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from trepak.horovod_ext import basics
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
-from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
 from trepak.tf_plugins.chicle.glm_progress import progress
 from trepak.tf_plugins.chicle.glm_trainer import GlmTrainer, LinearTask, Samples
-from trepak.tf_plugins.chicle.horovod_rounds import HorovodHosts, train
-from trepak.tf_plugins.chicle.placing import place
+from trepak.tf_plugins.chicle.horovod_rounds import is_elastic, train
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
-from trepak.tf_plugins.chicle.training import Training
 
 
 @dataclass(frozen=True)
@@ -54,32 +50,13 @@ def fit(model: Any, task: LinearTask) -> Fitted:
     seed = int(check_random_state(model.random_state).randint(2**31))
     trainer = GlmTrainer(model, task, seed)
     with progress(model) as show:
-        if is_elastic():
-            policies = (ElasticScaling(seed), Rebalancing(seed=seed))
-            hosts = HorovodHosts()
-            train(ElasticTraining(trainer, trainer.cut, hosts, policies, seed), hosts, show)
-        else:
-            _train(trainer, model.tasks, cluster_of_job(), show)
+        policies = (ElasticScaling(seed), Rebalancing(seed=seed)) if is_elastic() else ()
+        tasks = model.tasks if cluster_of_job().size == 1 else None
+        train(trainer, trainer.cut, policies, seed, tasks, after=show)
     cocoa = trainer.cocoa
     return Fitted(
         cocoa.weights, cocoa.iterations, cocoa.gaps[-1], cocoa.has_converged, trainer.facts
     )
-
-
-def is_elastic() -> bool:
-    """Tells whether ranks of this job may come and go."""
-    return basics.is_initialized() and basics.is_elastic()
-
-
-def _train(trainer: GlmTrainer, tasks: int, cluster: Cluster, show: Any) -> None:
-    trainer.begin(cluster)
-    cutting, _ = cluster.together(
-        lambda: (trainer.cut(cluster.rank, cluster.size), None), "how samples are cut"
-    )
-    count = tasks if cluster.size == 1 else cluster.size
-    placed = place(cutting, count, cluster, int(trainer.facts["seed"]))
-    with Training(trainer, placed, cluster) as training:
-        training.run(show)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from trepak.tf_plugins.chicle.glm_fitting import Fitted, fit, is_elastic
+from trepak.tf_plugins.chicle.glm_fitting import Fitted, fit
 from trepak.tf_plugins.chicle.glm_trainer import LinearTask, Samples
+from trepak.tf_plugins.chicle.horovod_rounds import is_elastic
 from trepak.tf_plugins.chicle.sources import Source
 
 _DTYPES = [np.float64, np.float32]

@@ -1,4 +1,4 @@
-"""Horovod Elastic as the resource manager of a training, and what starts its rounds anew."""
+"""Trainings in jobs of Horovod's: once, or in rounds that begin when ranks have come or gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from trepak.horovod_ext import basics, membership
 from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.elastic_training import After, ElasticTraining
 from trepak.tf_plugins.chicle.members import AllLeaveError, ResourceManager
+from trepak.tf_plugins.chicle.placing import place
+from trepak.tf_plugins.chicle.policy import Policy
+from trepak.tf_plugins.chicle.supply import Cut
+from trepak.tf_plugins.chicle.trainer import Trainer
 from trepak.tf_plugins.chicle.training import Training
 from trepak.tf_plugins.model.elastic import run
 from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
@@ -37,6 +41,10 @@ class HorovodHosts(ResourceManager):
         """See `ResourceManager`."""
         return self.state.hears()
 
+    def meet(self) -> None:
+        """See `ResourceManager`."""
+        self.state.forget()
+
     def expected_hosts(self) -> Mapping[str, int] | None:
         """See `ResourceManager`."""
         return membership.expected_hosts()
@@ -46,29 +54,73 @@ class HorovodHosts(ResourceManager):
         return membership.answer() in ("end", "silent")
 
 
-def train(training: ElasticTraining, hosts: HorovodHosts, after: After | None = None) -> Training:
-    """Trains to the end, on whichever ranks there are; once, in a job that is not elastic.
+def is_elastic() -> bool:
+    """Tells whether ranks of this job may come and go."""
+    return basics.is_initialized() and basics.is_elastic()
+
+
+def train(
+    trainer: Trainer,
+    cut: Cut,
+    policies: Sequence[Policy] = (),
+    seed: int = 0,
+    tasks: int | None = None,
+    commit_seconds: float = 10.0,
+    replicas: bool = False,
+    after: After | None = None,
+) -> Training:
+    """Trains to the end on all ranks, in an elastic job on whichever there are.
+
+    A collective call. In an elastic job (`trepak elastic`) ranks may join, leave with notice and
+    die meanwhile, and the trainer needs `save` and `load`.
 
     Args:
-        training: this rank's.
-        hosts: its resource manager.
-        after: see `ElasticTraining.round`.
+        trainer: this rank's.
+        cut: returns how a part's samples are cut: (part, parts) -> Cutting, e.g. of what a `Source`
+            reads. In an elastic job any rank may be asked for any part, at any time.
+        policies: what decides between iterations; rank 0's are asked.
+        seed: who gets which chunk in the beginning depends on it alone; rank 0's counts.
+        tasks: of all ranks, in a job that isn't elastic; by default one on each.
+        commit_seconds: of an elastic job, between two commits; what was trained since the last one
+            is trained again after a failure.
+        replicas: of an elastic job, whether the next rank keeps a copy of each chunk, so that those
+            of a rank that has died are not read again.
+        after: is called after each iteration, when chunks have moved.
+
+    Returns:
+        The training, which has ended: `tasks` are this rank's, with their chunks.
 
     Raises:
         SystemExit: this rank has left the job, or all were given notice.
         ValueError: samples can't be read, or another rank has failed.
+        HorovodInternalError: a rank has died, in a job that isn't elastic.
     """
-    if not basics.is_elastic() or not basics.is_initialized():
-        return training.round(cluster_of_job(), after)
+    if is_elastic():
+        hosts = HorovodHosts()
+        elastic = ElasticTraining(
+            trainer, cut, hosts, policies, seed, commit_seconds, replicas, say=say
+        )
+        return _train_in_rounds(elastic, hosts.state, after)
+    cluster = cluster_of_job()
+    trainer.begin(cluster)
+    part = cluster.rank, cluster.size
+    cutting, _ = cluster.together(lambda: (cut(*part), None), "how samples are cut")
+    seed = cluster.gather(seed, "the seed")[0]
+    placed = place(cutting, tasks or cluster.size, cluster, seed)
+    with Training(trainer, placed, cluster, policies) as training:
+        training.run(after)
+    return training
 
+
+def _train_in_rounds(elastic: ElasticTraining, state: MemberState, after: After | None) -> Training:
     @run
     def rounds(_: MemberState) -> Training:
         try:
-            return training.round(cluster_of_job(), after)
+            return elastic.round(cluster_of_job(), after)
         except AllLeaveError as error:
             if basics.rank() == 0:
                 say(f"{error} It ends after its last commit.")
             raise SystemExit(TERMINATED) from error
 
-    trained: Training = rounds(hosts.state)
+    trained: Training = rounds(state)
     return trained

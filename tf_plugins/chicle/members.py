@@ -48,6 +48,10 @@ class ResourceManager(abc.ABC):
         """Tells whether hosts have come or gone since the last rendezvous; not all ranks hear."""
 
     @abc.abstractmethod
+    def meet(self) -> None:
+        """Hears that there is to be a rendezvous: what has changed is known."""
+
+    @abc.abstractmethod
     def expected_hosts(self) -> Mapping[str, int] | None:
         """Returns the hosts of the next rendezvous, with their slots; None: nobody knows."""
 
@@ -124,6 +128,7 @@ class Members:
             staying = [task for task in tasks.ranks if task not in leaving]
             if staying:
                 tasks.move(handed_over(tasks.ledger, present, staying), cluster)
+            self._resources.meet()
             raise HostsUpdatedInterrupt(False)
 
     def _announce(self, fresh: Sequence[int], reasons: Mapping[int, str], tasks: Tasks) -> None:

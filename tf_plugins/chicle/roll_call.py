@@ -23,7 +23,8 @@ class Present:
         chunks: the ids of those that it has.
         versions: iterations after which it has the state of its chunks and of its trainer: that of
             its last commit, and, if it is between two iterations, of now.
-        kept: by version, the ids of another rank's chunks whose state of then it has.
+        kept: by version, the ids of chunks whose state of then it has, wherever they are.
+        replicas: the ids of chunks that it has copies of.
         is_leaving: whether it was given notice.
         is_unsound: whether some state was lost, and no commit has followed.
     """
@@ -33,6 +34,7 @@ class Present:
     chunks: list[int]
     versions: list[int]
     kept: dict[str, list[int]] = field(default_factory=dict)
+    replicas: list[int] = field(default_factory=list)
     is_leaving: bool = False
     is_unsound: bool = False
 
@@ -46,6 +48,7 @@ class Roll:
         giver: a rank that has the state of then.
         ranks: by task, where it is.
         owners: by chunk, its task; nobody: it is lost.
+        copies: by lost chunk, a task that has a copy, if one has.
         new: tasks that have no chunks.
         leaving: tasks that were given notice.
         next_task: a number that no task has had.
@@ -55,6 +58,7 @@ class Roll:
     giver: int
     ranks: dict[int, int]
     owners: np.ndarray
+    copies: dict[int, int]
     new: list[int]
     leaving: list[int]
     next_task: int
@@ -91,6 +95,12 @@ def call_roll(everyone: Sequence[Present], chunks: int) -> Roll:
         has_state[0] if has_state else 0,
         {task: rank for rank, task in enumerate(tasks)},
         owners,
+        {
+            chunk: task
+            for task, one in sorted(by_task, key=lambda pair: -pair[0])
+            for chunk in one.replicas
+            if owners[chunk] == NOBODY
+        },
         new=sorted(task for task, one in by_task if not one.chunks),
         leaving=sorted(task for task, one in by_task if one.is_leaving),
         next_task=next_task,

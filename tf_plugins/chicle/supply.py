@@ -52,7 +52,7 @@ class Supply:
         """
         firsts = list(itertools.accumulate(map(len, self.sizes), initial=0))
         for part in np.unique(self.parts_of(chunks)):
-            cutting = self._cut(int(part), len(self.sizes))
+            cutting = self.part(int(part), len(self.sizes))
             if cutting.sizes != self.sizes[part]:
                 raise ValueError(
                     f"part {part} of the samples has changed since the training began: it makes "

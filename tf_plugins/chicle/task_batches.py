@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
-from trepak.tf_plugins.chicle.drawing import Draws
+from trepak.tf_plugins.chicle.drawing import DRAWN, Draws
 
 
 class TaskBatches:
@@ -36,6 +36,7 @@ class TaskBatches:
         """
         self.store = store
         self.steps_left = self.taken = 0
+        self._may_repeat = False
         self._fields = list(fields)
         self._draws = Draws(store, fields, rng)
         self._thread = ThreadPoolExecutor(1, "trepak draws")
@@ -54,11 +55,13 @@ class TaskBatches:
         """How many batches of the iteration were not taken yet."""
         return self._undrawn + (self._ahead is not None)
 
-    def begin_iteration(self, new_pass_of: int = 0) -> None:
+    def begin_iteration(self, new_pass_of: int = 0, resumes: bool = False) -> None:
         """Takes over the chunks from the scheduler. `extend` says for how many steps.
 
         Args:
             new_pass_of: begins a pass of so many steps; 0: goes on with the one under way.
+            resumes: these are the steps of what an interrupted pass has left. Where this task has
+                fewer such samples than steps, it takes some of the others once more.
 
         Raises:
             RuntimeError: the pass has fewer samples left here than steps.
@@ -66,9 +69,11 @@ class TaskBatches:
         self.end_iteration()
         self._iteration.enter_context(self.store.iteration())
         if new_pass_of:
-            self.steps_left = new_pass_of
-        self._draws.begin(anew=bool(new_pass_of))
+            self.steps_left, self._may_repeat = new_pass_of, resumes
+        self._draws.begin(anew=bool(new_pass_of) and not resumes)
         left, whole = self.left, self.steps_left
+        if self._may_repeat:
+            left = max(left, whole)
         if left < whole:
             self.end_iteration()
             raise RuntimeError(
@@ -77,6 +82,11 @@ class TaskBatches:
             )
         ends = (step * left // whole for step in range(whole + 1))
         self._sizes = (end - begin for begin, end in itertools.pairwise(ends))
+
+    def count_undrawn(self) -> int:
+        """Returns how many of the task's samples the pass has not drawn yet, between iterations."""
+        states = [chunk.view(DRAWN.name) for chunk in self.store.chunks()]
+        return sum(int(np.count_nonzero(state == 0)) for state in states)
 
     def extend(self, steps: int) -> None:
         """Has the iteration go on for so many steps from here, or for what the pass has left."""

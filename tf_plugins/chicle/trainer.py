@@ -84,6 +84,8 @@ class Solver(abc.ABC):
     ) -> tuple[list[np.ndarray], int]:
         """Returns the task's update of a model, and how many samples it has processed.
 
+        The update's arrays are the trainer's from then on: the solver does not write to them again.
+
         Args:
             model: as the trainer has it; not to be changed.
             iteration: which one.

@@ -177,6 +177,8 @@ class Training:
 
 def _summed(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the sum of the tasks' parts; np.sum would first copy all of them side by side."""
+    if len(parts) == 1:
+        return parts[0]
     total = np.array(parts[0])
     for part in parts[1:]:
         total += part

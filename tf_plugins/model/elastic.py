@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import functools
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt  # noqa: F401
@@ -18,6 +21,7 @@ from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
 
 # Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
 COUNTED_IN = "batch_counted_in"
+_ATTRIBUTES = "attributes"
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,11 +138,44 @@ class TensorFlowState(MemberState):
         self._saved = [tf.identity(variable) for variable in self.variables]
 
 
+class MovingData(abc.ABC):
+    """Data of which each rank has a part, and which stays whole while ranks come and go.
+
+    It keeps the state of the model beside its own, so that both are of the same moment.
+    """
+
+    @abc.abstractmethod
+    def join(
+        self, state: MemberState, save: Callable[[], dict[str, np.ndarray]]
+    ) -> dict[str, np.ndarray] | None:
+        """Makes the data whole among the ranks that there are now; a collective call.
+
+        Args:
+            state: that hears of other hosts.
+            save: returns what the model has now; called at each commit.
+
+        Returns:
+            What the model is to have; None: nobody has begun, and `begin` follows.
+        """
+
+    @abc.abstractmethod
+    def begin(self) -> None:
+        """Begins, with the model as it is on all ranks; a collective call."""
+
+    @abc.abstractmethod
+    def commit_soon(self) -> None:
+        """Has the data commit when it can."""
+
+
 class TensorFlowKerasState(TensorFlowState):
     """State made of a Keras model, its optimizer, and further attributes."""
 
     def __init__(
-        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+        self,
+        model: Any,
+        optimizer: Any = None,
+        backend: Any = None,
+        **kwargs: Any,
     ) -> None:
         """Saves the present values as the first commit.
 
@@ -146,7 +183,9 @@ class TensorFlowKerasState(TensorFlowState):
             model: a built Keras model.
             optimizer: its optimizer; by default the one it was compiled with.
             backend: accepted for Horovod scripts; unused.
-            kwargs: further attributes to synchronize, e.g. `epoch=0, batch=0`.
+            kwargs: further attributes to synchronize, e.g. `epoch=0, batch=0`. `data=` is none of
+                them: it takes the `trepak.chicle.ChunkedDataset` that the model trains with, which
+                then commits and looks for other hosts; attributes are of what JSON can hold.
 
         Raises:
             ValueError: the model is not built, or there is no optimizer.
@@ -160,6 +199,7 @@ class TensorFlowKerasState(TensorFlowState):
             optimizer.build(model.trainable_variables)
         self.model = model
         self.optimizer = optimizer
+        self._data: MovingData | None = kwargs.pop("data", None)
         super().__init__([*model.weights, *optimizer.variables], **kwargs)
 
     def save(self) -> None:
@@ -172,16 +212,38 @@ class TensorFlowKerasState(TensorFlowState):
         self._begin_anew()
         super().restore()
 
-    def reset(self) -> None:
-        """Is called when the ranks have changed; where some have only gone, `sync` is not."""
-        self._start_transport()
-        super().reset()
+    def commit(self) -> None:
+        """Commits, and looks for other hosts; the data do that soon, if they are part of it."""
+        if self._data is None:
+            super().commit()
+        else:
+            self._data.commit_soon()
 
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
         self._begin_anew()
         self._start_transport()
-        super().sync()
+        saved = None if self._data is None else self._data.join(self, self._all)
+        if saved is None:
+            super().sync()
+            if self._data is not None:
+                self._data.begin()
+        else:
+            self._take(saved)
+
+    def _all(self) -> dict[str, np.ndarray]:
+        """Returns all variables and attributes of now."""
+        values = {f"variable {n}": v.numpy() for n, v in enumerate(self.variables)}
+        attributes = {name: getattr(self, name) for name in self._saved_state}
+        return values | {_ATTRIBUTES: np.asarray(json.dumps(attributes))}
+
+    def _take(self, saved: dict[str, np.ndarray]) -> None:
+        """Takes what `_all` has returned, on this rank or on another."""
+        for number, variable in enumerate(self.variables):
+            variable.assign(saved[f"variable {number}"])
+        self._save_variables()
+        self._saved_state = json.loads(str(saved[_ATTRIBUTES]))
+        self._set_attrs()
 
     def _start_transport(self) -> None:
         """Starts the optimizer's transport among the ranks that there are now."""

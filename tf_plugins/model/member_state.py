@@ -73,8 +73,12 @@ class MemberState(ObjectState):
                 say("all hosts have notice: the job ends.")
             raise SystemExit(TERMINATED)
         if any(heard):
-            self._has_heard = False  # what is heard from now on may come too late for this reset
+            self.forget()
             raise HostsUpdatedInterrupt(False)
+
+    def forget(self) -> None:
+        """Forgets what it has heard: what comes from now on may come too late for this reset."""
+        self._has_heard = False
 
     def hears(self) -> bool:
         """Tells whether this rank knows of other hosts, or has waited too long to be told."""
