@@ -23,18 +23,17 @@ def measure(options: Options) -> Report:
         RuntimeError: uni-tasks have not come to a goal.
     """
     surroundings = Surroundings()
-    # Before TensorFlow is imported. Tasks have threads of their own; with one in each operation,
-    # a sum is the same in every run.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
     import trepak.tf_plugins  # noqa: F401  (imports TensorFlow quietly)
     from trepak.scripts.bench import chicle_elastic, chicle_elastic_lab
     from trepak.scripts.bench.chicle_cases import CASES
+    from trepak.scripts.bench.chicle_local_sgd import compute_alike
     from trepak.scripts.bench.chicle_real import added
     from trepak.scripts.bench.chicle_report import summarize
     from trepak.scripts.bench.chicle_trials import find, find_quickly
     from trepak.scripts.bench.ranks import IN_A_LAB
 
+    compute_alike()
     with console(stderr=True).status("") as status:
         if options.lab:
             return chicle_elastic_lab.measure(status.update)

@@ -57,6 +57,7 @@ def _epochs(axes: Any, rows: plots.Rows, data_set: tuple[str, str]) -> None:
                 f"{_title(data_set)}: to {row['goal']:g} ({'1b' if batch is None else '1a'})"
             )
             axes.set_xlabel("tasks" if batch is None else "samples of an iteration")
+            axes.tick_params(axis="x", labelsize="x-small")
     axes.set_ylabel("epochs")
 
 

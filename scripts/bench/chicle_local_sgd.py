@@ -28,6 +28,14 @@ _TOLD_EVERY = (
 _SMOOTHED_OVER = 1 / 4  # of an epoch: how much of the past counts
 
 
+def compute_alike() -> None:
+    """Gives each of TensorFlow's operations one thread: a sum is then the same in every run.
+
+    Tasks have threads of their own. To be called before anything is computed.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+
+
 class Schedule(NamedTuple):
     """How many samples tasks take in an iteration.
 
