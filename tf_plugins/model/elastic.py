@@ -208,9 +208,10 @@ class TensorFlowKerasState(TensorFlowState):
         super().save()
 
     def restore(self) -> None:
-        """Goes back to the last commit."""
+        """Goes back to the last commit; with data, `sync` does: it may go on from now instead."""
         self._begin_anew()
-        super().restore()
+        if self._data is None:
+            super().restore()
 
     def commit(self) -> None:
         """Commits, and looks for other hosts; the data do that soon, if they are part of it."""
