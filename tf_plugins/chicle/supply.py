@@ -56,7 +56,8 @@ class Supply:
             if cutting.sizes != self.sizes[part]:
                 raise ValueError(
                     f"part {part} of the samples has changed since the training began: it makes "
-                    f"chunks of {_listed(cutting.sizes)} samples, and had {_listed(self.sizes[part])}."
+                    f"chunks of {_listed(cutting.sizes)} samples, and had "
+                    f"{_listed(self.sizes[part])}."
                 )
             yield from cutting.chunks(firsts[part], frozenset(map(int, chunks)))
 
