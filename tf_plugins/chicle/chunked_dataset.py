@@ -234,11 +234,7 @@ class ChunkedDataset(FitData, MovingData):
 
     @contextlib.contextmanager
     def fitting(self, model: Any, arguments: dict[str, Any]) -> Iterator[None]:
-        """See `FitData`.
-
-        Raises:
-            ValueError: the dataset is not part of a state, in an elastic job.
-        """
+        """See `FitData`."""
         if not hasattr(self, "iterations"):
             raise ValueError(
                 "in an elastic job a ChunkedDataset is part of the state: make "
