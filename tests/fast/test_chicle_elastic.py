@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from chicle_network import Member, Network
 
+from trepak.tf_plugins.chicle.cluster import OneProcess
 from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
 from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
-from trepak.tf_plugins.chicle.ledger import LedgerError
+from trepak.tf_plugins.chicle.horovod_rounds import check_same_training
+from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError
 from trepak.tf_plugins.chicle.members import AllLeaveError
+from trepak.tf_plugins.chicle.policy import Situation, TasksJoined
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
 from trepak.tf_plugins.chicle.roll_call import Present, call_roll
 from trepak.tf_plugins.chicle.supply import Supply
@@ -316,3 +319,23 @@ def test_the_roll() -> None:
     assert call_roll([Present(None, 0, [], [])] * 2, 0).version is None
     with pytest.raises(LedgerError, match="no state of the same iteration"):
         call_roll([Present(0, 2, [0], [3]), Present(1, 2, [1], [4])], 2)
+
+
+def test_a_new_task_does_not_take_another_s_last_chunk() -> None:
+    situation = Situation(
+        Ledger.of([0, 1]), (0, 1, 2), frozenset(), (TasksJoined((2,)),), None, [1, 1]
+    )
+    assert ElasticScaling(0).decide(situation) == []
+
+
+class _Told(OneProcess):
+    """The other rank is at its second training."""
+
+    def gather(self, fact: Any, about: str) -> list[Any]:
+        return [1, fact]
+
+
+def test_a_rank_that_joins_in_a_later_training_is_kept_out() -> None:
+    check_same_training(1, _Told())
+    with pytest.raises(ValueError, match="joined a job at training 2 of its script, and begins"):
+        check_same_training(0, _Told())

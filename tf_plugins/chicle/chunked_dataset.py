@@ -146,9 +146,10 @@ class ChunkedDataset(FitData, MovingData):
         check_alike(facts)
         return cutting
 
-    def _go_on(self, tasks: Tasks, cluster: Cluster) -> None:
-        """Takes over the tasks of a round."""
-        if len(tasks.working) < cluster.size:
+    def _go_on(self, tasks: Tasks, cluster: Cluster, has_joined: bool = False) -> None:
+        """Takes over the tasks of a round. A rank that has joined in vain ends; others go on."""
+        working = set(tasks.working)
+        if len(working) < cluster.size and not (has_joined and tasks.stores.keys() <= working):
             raise ValueError(
                 f"there are {len(tasks.sizes)} chunks for {cluster.size} ranks: give smaller "
                 f"ones (chunk_bytes is {self._chunk_bytes}), or more samples."
@@ -180,7 +181,7 @@ class ChunkedDataset(FitData, MovingData):
         saved = self._elastic.join(cluster, HorovodHosts(state), save)
         if saved is not None:
             self._structure = Structure.read(self._elastic.structure)
-            self._go_on(self._elastic.tasks, cluster)
+            self._go_on(self._elastic.tasks, cluster, has_joined=True)
         return saved
 
     def begin(self) -> None:
@@ -234,6 +235,12 @@ class ChunkedDataset(FitData, MovingData):
     @contextlib.contextmanager
     def fitting(self, model: Any, arguments: dict[str, Any]) -> Iterator[None]:
         """See `FitData`."""
+        if not hasattr(self, "iterations"):
+            raise ValueError(
+                "in an elastic job a ChunkedDataset is part of the state: make "
+                "trepak.elastic.KerasState(model, data=dataset, epoch=0), and call fit in a "
+                "function that trepak.elastic.run decorates."
+            )
         self._is_fitted = True
         try:
             with fitting(self.iterations, self._batch_size, model, arguments):

@@ -12,9 +12,10 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from trepak.tf_plugins.chicle.changes import Changes
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
 from trepak.tf_plugins.chicle.elastic_tasks import ElasticTasks, Joined
-from trepak.tf_plugins.chicle.members import Members, ResourceManager
+from trepak.tf_plugins.chicle.members import AllLeaveError, Members, ResourceManager
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.supply import Cut, Supply
+from trepak.tf_plugins.model.member_state import TERMINATED
 
 _IN_PASS, _STRUCTURE = "dataset: amid a pass", "dataset: structure"
 
@@ -109,7 +110,7 @@ class ElasticChunks:
 
         Raises:
             HostsUpdatedInterrupt: there is to be a rendezvous.
-            AllLeaveError: all ranks are to leave.
+            SystemExit: all ranks are to leave.
             HorovodInternalError: another rank has died or left.
         """
         self._tasks.at, self.is_amid_pass = iteration, is_amid_pass
@@ -120,6 +121,10 @@ class ElasticChunks:
         except HostsUpdatedInterrupt:
             self._commit()
             raise
+        except AllLeaveError as error:
+            if self._cluster.rank == 0:
+                self._say(f"{error} It ends after its last commit.")
+            raise SystemExit(TERMINATED) from error
 
     def _commit(self) -> None:
         self._tasks.commit(self._cluster, self._saved())

@@ -58,8 +58,8 @@ class ElasticScaling(Policy):
                 yield Move(chunk, task, int(target))
 
     def _drawn(self, ledger: Ledger, task: int, surplus: float) -> list[tuple[int, int]]:
-        count = max(0, int(np.ceil(surplus)))
-        chunks = self._rng.permutation(ledger.chunks_of(task))[:count]
+        chunks = self._rng.permutation(ledger.chunks_of(task))
+        chunks = chunks[: max(0, min(int(np.ceil(surplus)), len(chunks) - 1))]  # not its last one
         return [(int(chunk), task) for chunk in chunks]
 
 

@@ -188,7 +188,14 @@ class _Classes(LinearTask):
         return {"classes": plain, "are_objects": is_object, "class_weights": by_class}
 
     def encoded(self, samples: Samples, facts: Arrays) -> Samples:
-        places = np.searchsorted(_classes_of(facts), samples.y)
+        classes = _classes_of(facts)
+        known = np.isin(samples.y, classes)
+        if not known.all():
+            raise ValueError(
+                "the samples have changed since the training began: class "
+                f"{samples.y[~known][0]} is new."
+            )
+        places = np.searchsorted(classes, samples.y)
         weight = samples.weight * facts["class_weights"][places]
         return Samples(samples.x, places.astype(np.float64), weight)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from trepak.horovod_ext import basics, membership
-from trepak.tf_plugins.chicle.cluster import cluster_of_job
+from trepak.tf_plugins.chicle.cluster import Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.elastic_training import After, ElasticTraining
 from trepak.tf_plugins.chicle.members import AllLeaveError, ResourceManager
 from trepak.tf_plugins.chicle.placing import place
@@ -15,6 +16,8 @@ from trepak.tf_plugins.chicle.trainer import Trainer
 from trepak.tf_plugins.chicle.training import Training
 from trepak.tf_plugins.model.elastic import run
 from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
+
+_numbers = itertools.count()  # of the trainings of this process, in elastic jobs
 
 
 class HorovodHosts(ResourceManager):
@@ -113,10 +116,14 @@ def train(
 
 
 def _train_in_rounds(elastic: ElasticTraining, state: MemberState, after: After | None) -> Training:
+    number = next(_numbers)
+
     @run
     def rounds(_: MemberState) -> Training:
+        cluster = cluster_of_job()
+        check_same_training(number, cluster)
         try:
-            return elastic.round(cluster_of_job(), after)
+            return elastic.round(cluster, after)
         except AllLeaveError as error:
             if basics.rank() == 0:
                 say(f"{error} It ends after its last commit.")
@@ -124,3 +131,24 @@ def _train_in_rounds(elastic: ElasticTraining, state: MemberState, after: After 
 
     trained: Training = rounds(state)
     return trained
+
+
+def check_same_training(number: int, cluster: Cluster) -> None:
+    """Keeps a rank out that has joined in a later training than its own; a collective call.
+
+    It would take that one's model for its own, and make lost chunks of its own source.
+
+    Args:
+        number: how many trainings this process has begun before.
+        cluster: the ranks.
+
+    Raises:
+        ValueError: the others have begun more; they go on without this rank.
+    """
+    furthest = max(cluster.gather(number, "which training this is"))
+    if number < furthest:
+        raise ValueError(
+            f"this rank has joined a job at training {furthest + 1} of its script, and begins with "
+            f"training {number + 1}: only ranks that were there before can go on. Start an elastic "
+            "job for each training."
+        )

@@ -56,6 +56,12 @@ class Supply:
             if cutting.sizes != self.sizes[part]:
                 raise ValueError(
                     f"part {part} of the samples has changed since the training began: it makes "
-                    f"{len(cutting.sizes)} chunks, and had {len(self.sizes[part])}."
+                    f"chunks of {_listed(cutting.sizes)} samples, and had "
+                    f"{_listed(self.sizes[part])}."
                 )
             yield from cutting.chunks(firsts[part], frozenset(map(int, chunks)))
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sizes[:5])) or "no"
+    return shown if len(sizes) <= 5 else f"{shown}, … ({len(sizes)} chunks, {sum(sizes)} samples)"

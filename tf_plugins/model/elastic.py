@@ -188,7 +188,8 @@ class TensorFlowKerasState(TensorFlowState):
                 then commits and looks for other hosts; attributes are of what JSON can hold.
 
         Raises:
-            ValueError: the model is not built, or there is no optimizer.
+            ValueError: the model is not built, or there is no optimizer; or an attribute does not
+                go together with data.
         """
         if not model.built:
             raise ValueError("the model must be built first: run model.build(input_shape).")
@@ -200,6 +201,8 @@ class TensorFlowKerasState(TensorFlowState):
         self.model = model
         self.optimizer = optimizer
         self._data: MovingData | None = kwargs.pop("data", None)
+        if self._data is not None:
+            _check_attributes(kwargs)
         super().__init__([*model.weights, *optimizer.variables], **kwargs)
 
     def save(self) -> None:
@@ -208,9 +211,10 @@ class TensorFlowKerasState(TensorFlowState):
         super().save()
 
     def restore(self) -> None:
-        """Goes back to the last commit."""
+        """Goes back to the last commit; with data, `sync` does: it may go on from now instead."""
         self._begin_anew()
-        super().restore()
+        if self._data is None:
+            super().restore()
 
     def commit(self) -> None:
         """Commits, and looks for other hosts; the data do that soon, if they are part of it."""
@@ -265,6 +269,22 @@ class TensorFlowKerasState(TensorFlowState):
         if self._distribution.accumulator is not None:
             self._distribution.accumulator.reset()
         self._distribution.step.restart()
+
+
+def _check_attributes(attributes: dict[str, Any]) -> None:
+    """Raises ValueError for those that a state with data can't have."""
+    if "batch" in attributes:
+        raise ValueError(
+            "the data know which samples a pass has left: leave out batch=, and "
+            "UpdateBatchStateCallback."
+        )
+    for name, value in attributes.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"a state with data= keeps what JSON can hold, and {name}= is {value!r}."
+            ) from error
 
 
 class KerasState(TensorFlowKerasState):
