@@ -243,7 +243,10 @@ class ChunkedDataset(FitData, MovingData):
             )
         self._is_fitted = True
         try:
-            with fitting(self.iterations, self._batch_size, model, arguments):
+            with (
+                self.iterations.short_epochs(),
+                fitting(self.iterations, self._batch_size, model, arguments),
+            ):
                 yield
         finally:
             self._is_fitted = False

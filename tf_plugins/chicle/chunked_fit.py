@@ -62,7 +62,7 @@ def fitting(
     callback = BetweenIterations(iterations, batch_size, step)
     attach(model, ModelHook(_CLOCK, train_function=callback.timed))
     try:
-        with added(arguments, callback, model):
+        with iterations.short_epochs(), added(arguments, callback, model):
             yield
     finally:
         detach(model, _CLOCK)

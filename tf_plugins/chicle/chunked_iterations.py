@@ -7,8 +7,10 @@ move as policies have decided.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,6 +105,14 @@ class ChunkedIterations:
             left = sum(self.cluster.gather(self.batches.count_undrawn(), "samples left"))
             steps = -(-left // (batch_size * len(self.tasks.working)))
         self._begin(steps, resumes)
+
+    @contextlib.contextmanager
+    def short_epochs(self) -> Iterator[None]:
+        """Has Keras not warn of an epoch that is what an interrupted pass has left."""
+        with warnings.catch_warnings():
+            if self._elastic is not None and self._elastic.is_amid_pass:
+                warnings.filterwarnings("ignore", message="Your input ran out of data")
+            yield
 
     def begin(self) -> None:
         """Begins an iteration of the pass under way."""

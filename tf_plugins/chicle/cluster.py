@@ -127,11 +127,11 @@ class HorovodRanks(Cluster):
 
     def gather_arrays(self, arrays: Arrays, about: str) -> list[Arrays]:
         """See `Cluster`."""
-        return [_unpacked(data) for data in exchange.gather_bytes(_packed(arrays), about)]
+        return [unpacked(data) for data in exchange.gather_bytes(packed(arrays), about)]
 
     def pass_on(self, arrays: Arrays, about: str) -> Arrays:
         """See `Cluster`."""
-        return _unpacked(exchange.pass_on(_packed(arrays), about))
+        return unpacked(exchange.pass_on(packed(arrays), about))
 
     def move(self, outgoing: Sequence[Outgoing], expected: Sequence[Expected]) -> list[Arrived]:
         """See `Cluster`."""
@@ -148,15 +148,28 @@ def chunk_mover() -> ChunkMover:
     return ChunkMover()
 
 
-def _packed(arrays: Arrays) -> bytes:
+def packed(arrays: Arrays) -> bytes:
+    """Returns arrays as they travel.
+
+    Raises:
+        TypeError: one is of no dtype that NumPy knows by itself.
+    """
+    for name, array in arrays.items():
+        if np.asarray(array).dtype.kind in "OV":
+            raise TypeError(
+                f"{name!r} is of {np.asarray(array).dtype}, and can't be sent to other ranks: make "
+                "it an array of numbers or of text."
+            )
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+    # Names begin with what no parameter of savez does.
+    np.savez(file, allow_pickle=False, **{f"={k}": v for k, v in arrays.items()})  # type: ignore[arg-type]
     return file.getvalue()
 
 
-def _unpacked(data: bytes) -> Arrays:
+def unpacked(data: bytes) -> Arrays:
+    """Returns the arrays that `packed` was given."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return dict(arrays)
+        return {name[1:]: array for name, array in arrays.items()}
 
 
 def cluster_of_job() -> Cluster:

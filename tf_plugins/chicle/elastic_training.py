@@ -12,7 +12,7 @@ from typing import Any
 from horovod.common.exceptions import HostsUpdatedInterrupt
 
 from trepak.tf_plugins.chicle.changes import Changes
-from trepak.tf_plugins.chicle.cluster import Cluster
+from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, packed, unpacked
 from trepak.tf_plugins.chicle.elastic_tasks import ElasticTasks, Joined
 from trepak.tf_plugins.chicle.members import Members, ResourceManager
 from trepak.tf_plugins.chicle.policy import Policy
@@ -125,11 +125,18 @@ class ElasticTraining:
         joined = self.tasks.join(cluster, self._trainer.save, is_leaving)
         if joined is None:
             self._trainer.begin(cluster)
-            joined = self.tasks.begin(cluster, self._trainer.save())
+            saved, _ = cluster.together(self._saved, "what is saved")
+            joined = self.tasks.begin(cluster, saved)
         else:
             self._trainer.load(joined.saved)
         self._last_commit = time.monotonic()
         return joined
+
+    def _saved(self) -> tuple[Arrays, None]:
+        """Returns what the trainer saves, once it has shown that it can go on from it."""
+        saved = unpacked(packed(self._trainer.save()))
+        self._trainer.load(saved)
+        return saved, None
 
     def _recover(self, joined: Joined, training: Training, cluster: Cluster) -> None:
         if joined.is_unsound:

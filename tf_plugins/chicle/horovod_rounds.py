@@ -126,7 +126,7 @@ def _train_in_rounds(elastic: ElasticTraining, state: MemberState, after: After 
             return elastic.round(cluster, after)
         except AllLeaveError as error:
             if basics.rank() == 0:
-                say(f"{error} It ends after its last commit.")
+                say(f"{error} It ends.")
             raise SystemExit(TERMINATED) from error
 
     trained: Training = rounds(state)

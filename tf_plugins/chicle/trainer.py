@@ -144,6 +144,8 @@ class Trainer(abc.ABC):
 
     def load(self, saved: dict[str, np.ndarray]) -> None:
         """Goes on from what `save` returned, on this rank or on another one."""
+        name = type(self).__name__
+        raise TypeError(f"{name} can't train in an elastic job: give it save() and load().")
 
     def recover(self, solvers: Sequence[Solver], cluster: Cluster) -> None:
         """Is called on all ranks after `load`, where the state of some lost chunks is zeros again.
