@@ -123,7 +123,7 @@ class ElasticChunks:
             raise
         except AllLeaveError as error:
             if self._cluster.rank == 0:
-                self._say(f"{error} It ends after its last commit.")
+                self._say(f"{error} It ends.")
             raise SystemExit(TERMINATED) from error
 
     def _commit(self) -> None:
