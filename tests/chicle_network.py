@@ -138,8 +138,9 @@ class Network:
                 except (HorovodInternalError, HostsUpdatedInterrupt):
                     pass
         except Removed as removed:
-            tasks = training.tasks.tasks
-            held = sum(len(store.ids) for store in tasks.stores.values()) if tasks else 0
+            has_begun = training.rounds._tasks.tasks is not None
+            stores = training.rounds.tasks.stores if has_begun else {}
+            held = sum(len(store.ids) for store in stores.values())
             member.outcome = ("left", held, str(removed))
         except Killed:
             member.outcome = ("died",)

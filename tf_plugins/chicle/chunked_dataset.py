@@ -17,6 +17,7 @@ from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.drawing import DRAWN
 from trepak.tf_plugins.chicle.elastic_chunks import ElasticChunks
+from trepak.tf_plugins.chicle.elastic_rounds import ElasticRounds
 from trepak.tf_plugins.chicle.horovod_rounds import HorovodHosts, is_elastic
 from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.placing import place
@@ -88,7 +89,6 @@ class ChunkedDataset(FitData, MovingData):
         """
         self._batch_size, self._chunk_bytes, self._seed = batch_size, chunk_bytes, seed
         self._policies = [Rebalancing()] if policies is None else policies
-        self._commit_seconds = commit_seconds
         self._source = x if isinstance(x, Source) else None
         self._arrays = x, y, sample_weight
         self._is_fitted = False
@@ -98,7 +98,8 @@ class ChunkedDataset(FitData, MovingData):
         keras_hooks.install()
         if is_elastic():
             self._check_source()
-            self._elastic = ElasticChunks(self._cut_once, seed, replicas, say)
+            rounds = ElasticRounds(self._cut_once, seed, commit_seconds, replicas, say)
+            self._elastic = ElasticChunks(rounds)
         else:
             cluster = cluster_of_job()
             cutting = self._cut_alike(cluster)
@@ -162,7 +163,6 @@ class ChunkedDataset(FitData, MovingData):
             self._structure.names,
             self._seed,
             self._elastic,
-            self._commit_seconds,
         )
         # Their threads know of the policies alone.
         self._close = weakref.finalize(self, self.iterations.scheduler.close)
@@ -196,7 +196,7 @@ class ChunkedDataset(FitData, MovingData):
     def commit_soon(self) -> None:
         """See `MovingData`."""
         assert self._elastic is not None
-        self._elastic.wants_commit = True
+        self._elastic.rounds.wants_commit = True
 
     @property
     def tasks(self) -> Tasks:

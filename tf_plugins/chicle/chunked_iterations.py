@@ -51,7 +51,6 @@ class ChunkedIterations:
         fields: Sequence[str],
         seed: int,
         elastic: ElasticChunks | None = None,
-        commit_seconds: float = 0.0,
     ) -> None:
         """Begins between two iterations.
 
@@ -62,11 +61,10 @@ class ChunkedIterations:
             fields: what is drawn of each sample.
             seed: decides the order of samples, with the task's number.
             elastic: keeps chunks whole while ranks come and go.
-            commit_seconds: between two of its commits.
         """
         self.tasks, self.cluster = tasks, cluster
         ((self._task, store),) = tasks.stores.items()
-        self._elastic, self._commit_seconds = elastic, commit_seconds
+        self._elastic = elastic
         self._told: list[Any] = []
         self.iterations = 0 if elastic is None else elastic.version
         rng = np.random.default_rng([seed, self._task, self.iterations])
@@ -120,7 +118,7 @@ class ChunkedIterations:
 
     def _begin(self, new_pass_of: int, resumes: bool) -> None:
         if self._elastic is not None:
-            self._elastic.set_out(self.iterations)
+            self._elastic.rounds.set_out(self.iterations)
         self.batches.begin_iteration(new_pass_of, resumes)
         self._began = time.perf_counter()
         self.scheduler.tell(self.last)
@@ -146,7 +144,7 @@ class ChunkedIterations:
 
         def tell() -> tuple[None, dict[str, Any]]:
             report = reporting.report([done], self.scheduler)
-            told = None if self._elastic is None else self._elastic.tell(self._commit_seconds)
+            told = None if self._elastic is None else self._elastic.rounds.tell()
             each = (time.perf_counter() - self._began) / self.averages
             averages = min(max(1, round(SECONDS / each)), _MOST_AVERAGES)
             return None, {**report, "left": left, "told": told, "averages": averages}

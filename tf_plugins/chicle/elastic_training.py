@@ -5,18 +5,15 @@ In a job that isn't elastic it is a plain training.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from horovod.common.exceptions import HostsUpdatedInterrupt
-
-from trepak.tf_plugins.chicle.changes import Changes
-from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, packed, unpacked
-from trepak.tf_plugins.chicle.elastic_tasks import ElasticTasks, Joined
-from trepak.tf_plugins.chicle.members import Members, ResourceManager
+from trepak.tf_plugins.chicle.cluster import Cluster, packed, unpacked
+from trepak.tf_plugins.chicle.elastic_rounds import ElasticRounds
+from trepak.tf_plugins.chicle.elastic_tasks import Joined
+from trepak.tf_plugins.chicle.members import ResourceManager
 from trepak.tf_plugins.chicle.policy import Policy
-from trepak.tf_plugins.chicle.supply import Cut, Supply
+from trepak.tf_plugins.chicle.supply import Cut
 from trepak.tf_plugins.chicle.trainer import IterationMetrics, Trainer
 from trepak.tf_plugins.chicle.training import Clock, Training, wall_clock
 
@@ -27,7 +24,7 @@ class ElasticTraining:
     """A trainer, a source of samples, and the policies, over all changes of a job.
 
     Attributes:
-        tasks: this rank's task, and its chunks.
+        rounds: of the job, with this rank's task and its chunks.
     """
 
     def __init__(
@@ -58,11 +55,8 @@ class ElasticTraining:
             say: shows a line, on rank 0: one for each event.
         """
         self._trainer, self._resources, self._policies = trainer, resources, policies
-        self._commit_seconds, self._clock, self._say = commit_seconds, clock, say
-        self.tasks = ElasticTasks(Supply(cut), seed, replicas=replicas)
-        self._last_commit = 0.0
-        self._reached = 0  # the iteration that was under way when the last round ended
-        self._changes = Changes(say)
+        self._clock = clock
+        self.rounds = ElasticRounds(cut, seed, commit_seconds, replicas, say)
 
     def round(self, cluster: Cluster, after: After | None = None) -> Training:
         """Trains until the trainer has no model to go on from, or the ranks change.
@@ -79,66 +73,41 @@ class ElasticTraining:
         Raises:
             HorovodInternalError: a rank has died: call it again with those that there are.
             HostsUpdatedInterrupt: ranks come or go: call it again with those that there are.
-            AllLeaveError: all ranks were given notice.
+            SystemExit: all ranks were given notice.
             ValueError: samples can't be read, or another rank has failed.
         """
-        joined = self._joined(cluster)
-        tasks, number = self.tasks.tasks, self.tasks.number
-        assert tasks is not None and number is not None
-        members = Members(self._resources, cluster.rank, number, self._say)
+        joined, rounds = self._joined(cluster), self.rounds
 
         def tell() -> dict[str, Any]:
-            self.tasks.at, self._reached = None, training.iteration
-            is_due = time.monotonic() - self._last_commit >= self._commit_seconds
-            return {**members.tell(), "commits": cluster.rank == 0 and is_due}
+            rounds.set_out(training.iteration)
+            return rounds.tell()
 
         def between(metrics: IterationMetrics) -> None:
-            self.tasks.at = self._reached = training.iteration
+            rounds.arrive(training.iteration)
             if after is not None:
                 after(metrics)
-            self._between(training, members, cluster)
+            rounds.between(training.told, training.notify)
 
         training = Training(
-            self._trainer, tasks, cluster, self._policies, self._clock, joined.version, tell
+            self._trainer, rounds.tasks, cluster, self._policies, self._clock, joined.version, tell
         )
         with training:
-            self._recover(joined, training, cluster)
-            self._changes.tell(joined, self._reached, tasks, cluster, self._resources.host)
+            if joined.is_unsound:
+                self._trainer.recover(training.solvers, cluster)
+                rounds.commit()
             training.run(between)
         return training
 
-    def _between(self, training: Training, members: Members, cluster: Cluster) -> None:
-        if training.told[0]["commits"]:
-            self._commit(cluster)
-        try:
-            members.heed(training.told, training.tasks, cluster, training.notify)
-        except HostsUpdatedInterrupt:
-            self._commit(cluster)  # so that nothing is lost with a host that goes meanwhile
-            raise
-
-    def _commit(self, cluster: Cluster) -> None:
-        self.tasks.commit(cluster, self._trainer.save())
-        self._last_commit = time.monotonic()
-
     def _joined(self, cluster: Cluster) -> Joined:
-        is_leaving = self._resources.notice() is not None
-        joined = self.tasks.join(cluster, self._trainer.save, is_leaving)
+        joined = self.rounds.join(cluster, self._resources, self._trainer.save)
         if joined is None:
             self._trainer.begin(cluster)
-            saved, _ = cluster.together(self._saved, "what is saved")
-            joined = self.tasks.begin(cluster, saved)
-        else:
-            self._trainer.load(joined.saved)
-        self._last_commit = time.monotonic()
+            cluster.together(self._checked, "what is saved")
+            return self.rounds.begin()
+        self._trainer.load(joined.saved)
         return joined
 
-    def _saved(self) -> tuple[Arrays, None]:
-        """Returns what the trainer saves, once it has shown that it can go on from it."""
-        saved = unpacked(packed(self._trainer.save()))
-        self._trainer.load(saved)
-        return saved, None
-
-    def _recover(self, joined: Joined, training: Training, cluster: Cluster) -> None:
-        if joined.is_unsound:
-            self._trainer.recover(training.solvers, cluster)
-            self._commit(cluster)
+    def _checked(self) -> tuple[None, None]:
+        """Has the trainer show that it can go on from what it saves."""
+        self._trainer.load(unpacked(packed(self._trainer.save())))
+        return None, None

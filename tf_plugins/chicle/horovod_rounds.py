@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from trepak.horovod_ext import basics, membership
 from trepak.tf_plugins.chicle.cluster import Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.elastic_training import After, ElasticTraining
-from trepak.tf_plugins.chicle.members import AllLeaveError, ResourceManager
+from trepak.tf_plugins.chicle.members import ResourceManager
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.policy import Policy
 from trepak.tf_plugins.chicle.supply import Cut
 from trepak.tf_plugins.chicle.trainer import Trainer
 from trepak.tf_plugins.chicle.training import Training
 from trepak.tf_plugins.model.elastic import run
-from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
+from trepak.tf_plugins.model.member_state import MemberState, say
 
 _numbers = itertools.count()  # of the trainings of this process, in elastic jobs
 
@@ -122,12 +122,7 @@ def _train_in_rounds(elastic: ElasticTraining, state: MemberState, after: After 
     def rounds(_: MemberState) -> Training:
         cluster = cluster_of_job()
         check_same_training(number, cluster)
-        try:
-            return elastic.round(cluster, after)
-        except AllLeaveError as error:
-            if basics.rank() == 0:
-                say(f"{error} It ends.")
-            raise SystemExit(TERMINATED) from error
+        return elastic.round(cluster, after)
 
     trained: Training = rounds(state)
     return trained
