@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
@@ -35,19 +34,19 @@ class Fitted:
     facts: Arrays
 
 
-def fit(model: Any, task: LinearTask) -> Fitted:
+def fit(model: Any, task: LinearTask, seed: int) -> Fitted:
     """Returns the models that fit the samples of all ranks; a collective call.
 
     Args:
         model: the estimator, with its parameters.
         task: its kind.
+        seed: what all draws depend on; rank 0's counts.
 
     Raises:
         ValueError: something is wrong on this rank, or another.
         HorovodInternalError: another rank has died or left, in a job that is not elastic.
         SystemExit: this rank has left an elastic job.
     """
-    seed = int(check_random_state(model.random_state).randint(2**31))
     trainer = GlmTrainer(model, task, seed)
     with progress(model) as show:
         policies = (ElasticScaling(seed), Rebalancing(seed=seed)) if is_elastic() else ()

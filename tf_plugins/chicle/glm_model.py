@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from trepak.tf_plugins.chicle.glm_fitting import Fitted, fit
@@ -110,7 +111,8 @@ class LinearModel(BaseEstimator, abc.ABC):
             HorovodInternalError: another rank has died or left, in a job that is not elastic.
             SystemExit: this rank has left an elastic job.
         """
-        fitted = fit(self, self._task(Given(self, X, y, sample_weight)))
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        fitted = fit(self, self._task(Given(self, X, y, sample_weight)), seed)
         self.n_features_in_ = int(fitted.facts["features"])
         self.n_iter_, self.duality_gap_ = fitted.iterations, fitted.gap
         self._take(fitted)
