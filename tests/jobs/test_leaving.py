@@ -94,7 +94,7 @@ def test_a_host_with_sigterm_leaves_and_comes_back(tmp_path: Path, jobs: list[Le
     job.wait_for_size(1, after=before)
     wait_until_gone(pids[SECOND], 20)
     job.list({FIRST: 1})
-    time.sleep(3)  # the launcher looks each second
+    time.sleep(3)  # the launcher looks each second; what it prints is read in the end only
     job.list(hosts)
     after = job.wait_for_size(2, after=job.epoch())
     assert after[FIRST] == pids[FIRST] and after[SECOND] != pids[SECOND]
