@@ -81,6 +81,11 @@ class GradientReducer:
         """Returns what ranks must have agreed on alike; see `ReducedSites.agreement`."""
         return self._sites.agreement()
 
+    def meet(self) -> None:
+        """Begins among the ranks that an elastic job has now; a collective call."""
+        self._sites.meet()
+        self.transport.start()
+
     def forget(self) -> None:
         """Has the next reduction agree anew; for all ranks together, and graphs traced anew."""
         self._sites.forget()

@@ -56,6 +56,14 @@ class ReducedSites:
                 self.stream, self._agreed = number, True
         return self._sites.setdefault(site, len(self._sites))
 
+    def meet(self) -> None:
+        """Takes rank 0's stream in an elastic job, where ranks agree before steps are traced.
+
+        A collective call: ranks may have made different numbers of reducers.
+        """
+        if basics.is_elastic() and self._process_set.included():
+            self.stream = exchange.gather(self.stream, "a stream", self._process_set)[0]
+
     def agreement(self) -> list[int]:
         """Returns the stream that was agreed on, -1 for none, and on how many sites."""
         return [self.stream if self._agreed else -1, len(self._sites)]

@@ -274,6 +274,7 @@ def run_job(
     """Runs a program of tests/workers, its file first, on `np` ranks under horovodrun."""
     command = [*horovodrun(np, gloo), sys.executable, str(WORKERS / program[0]), *program[1:]]
     code, output = finish(start(command, out, env), seconds)
+    output += "".join(file.read_text() for file in sorted(out.glob("*.stacks")))
     files = [out / f"{rank}.json" for rank in range(np)]
     ranks = [json.loads(f.read_text()) if f.exists() else {} for f in files]
     return Job(code, output, ranks)

@@ -8,13 +8,16 @@ TensorFlow takes longer than most cases.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
+import sys
+import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,21 +92,41 @@ def main(arguments: Sequence[str], process_sets: Any = None) -> None:
     for name, one in cases.items():
         began = time.monotonic()
         result: dict[str, Any] = {"ok": True}
-        try:
-            result["value"] = one.run(*done_alone.get(name, ()))
-        except (Exception, pytest.fail.Exception):
-            result = {"ok": False, "error": traceback.format_exc()}
-        # TensorFlow 2.21 holds up who ends an iterator, the longer the older it is: end them now.
-        gc.collect()
-        gc.freeze()  # what is left is not looked at again
-        result["seconds"] = round(time.monotonic() - began, 3)
-        results[name] = result
-        # After each case, so that a crash keeps the others, and at once, so that it is whole.
-        new = out.with_suffix(".new")
-        new.write_text(json.dumps(results))
-        new.replace(out)
-        hvd.barrier()
+        with _stacks_if_long(out.with_suffix(".stacks")) as stacks:
+            try:
+                result["value"] = one.run(*done_alone.get(name, ()))
+            except (Exception, pytest.fail.Exception):
+                result = {"ok": False, "error": traceback.format_exc() + stacks.read_text()}
+            # TensorFlow 2.21 holds up who ends an iterator, the longer the older it is: end them.
+            gc.collect()
+            gc.freeze()  # what is left is not looked at again
+            result["seconds"] = round(time.monotonic() - began, 3)
+            results[name] = result
+            # After each case, so that a crash keeps the others, and at once, so that it is whole.
+            new = out.with_suffix(".new")
+            new.write_text(json.dumps(results))
+            new.replace(out)
+            hvd.barrier()
     hvd.shutdown()
+
+
+@contextlib.contextmanager
+def _stacks_if_long(path: Path) -> Iterator[Path]:
+    """Has the stacks of a rank that is held up written, before a collective fails for it."""
+    from trepak.horovod_ext import config
+
+    def dump() -> None:
+        stacks = sys._current_frames().values()
+        path.write_text("\n".join("".join(traceback.format_stack(one)) for one in stacks))
+
+    path.write_text("")
+    timer = threading.Timer(int(config.value("TREPAK_STALL_SECONDS")) / 2, dump)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield path
+    finally:
+        timer.cancel()
 
 
 def _share(cases: dict[str, Case]) -> dict[str, tuple[Any]]:

@@ -226,7 +226,8 @@ class TensorFlowKerasState(TensorFlowState):
     def sync(self) -> None:
         """Takes rank 0's values on all ranks, and commits them; a collective call."""
         self._begin_anew()
-        self._start_transport()
+        if self._distribution is not None:
+            self._distribution.reducer.meet()
         saved = None if self._data is None else self._data.join(self, self._all)
         if saved is None:
             super().sync()
@@ -248,11 +249,6 @@ class TensorFlowKerasState(TensorFlowState):
         self._save_variables()
         self._saved_state = json.loads(str(saved[_ATTRIBUTES]))
         self._set_attrs()
-
-    def _start_transport(self) -> None:
-        """Starts the optimizer's transport among the ranks that there are now."""
-        if self._distribution is not None:
-            self._distribution.reducer.transport.start()
 
     def _flush(self) -> None:
         if hasattr(self.optimizer, "flush"):

@@ -119,7 +119,7 @@ TEST(MemoryPoolPagesTest, WhatIsBehindItsAddressesIsLeftAlone) {
 TEST(MemoryPoolPagesTest, ManyThreadsTakeAndFree) {
   constexpr size_t kLimit = 3 * kMegabyte;
   const auto pool = Pool(kLimit, kMegabyte);
-  // So that a thread alone is short of memory, too.
+  // So that a thread alone is short of memory, too: each one's first request has no room.
   void* const most = pool->Allocate({kLimit - kMegabyte - 64 * kKilobyte}, Patience::kTry);
   std::atomic<int> refused{0};
   const auto use = [&](int id) {
@@ -137,7 +137,8 @@ TEST(MemoryPoolPagesTest, ManyThreadsTakeAndFree) {
       live.pop_back();
     };
     for (int i = 0; i < 500; ++i) {
-      const size_t bytes = 1 + random() % (size_t{1} << (8 + random() % 12));
+      const size_t bytes =
+          i == 0 ? 128 * kKilobyte : 1 + random() % (size_t{1} << (8 + random() % 12));
       // Who waits has nothing, so that others go on.
       const Patience patience = live.empty()        ? Patience::kWait
                                 : random() % 4 == 0 ? Patience::kScratch

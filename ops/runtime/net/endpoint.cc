@@ -1,7 +1,6 @@
 #include "ops/runtime/net/endpoint.h"
 
 #include <algorithm>
-#include <set>
 
 namespace trepak {
 namespace {
@@ -37,22 +36,34 @@ void Endpoint::WaitUntilAllHaveLeft(Clock::time_point deadline) {
   const std::set<uint32_t> peers = channels_.Peers();
   std::unique_lock<std::mutex> lock(mutex_);
   left_.wait_until(lock, deadline, [&] {
-    const auto has_left = [&](uint32_t peer) {
-      const auto found = farewells_.find(peer);
-      return found != farewells_.end() && found->second >= channels_.priorities();
-    };
-    return !error().ok() || std::all_of(peers.begin(), peers.end(), has_left);
+    // Who has told the others why it failed stays until they know: else they might see no more than
+    // its end.
+    const bool may_go = !error().ok() && !has_told_;
+    return may_go || std::all_of(peers.begin(), peers.end(), [&](uint32_t peer) {
+             return HasLeftLocked(peer) || (has_told_ && failed_.count(peer) > 0);
+           });
   });
 }
 
 bool Endpoint::HasLeft(uint32_t peer) const {
   std::lock_guard<std::mutex> lock(mutex_);
+  return HasLeftLocked(peer);
+}
+
+bool Endpoint::HasLeftLocked(uint32_t peer) const {
   const auto found = farewells_.find(peer);
   return found != farewells_.end() && found->second >= channels_.priorities();
 }
 
 void Endpoint::OnFailure(uint32_t peer, const Status& status) {
   lost_.try_emplace(peer, status, Clock::now());
+  NoteFailed(peer);
+}
+
+void Endpoint::NoteFailed(uint32_t peer) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  failed_.insert(peer);
+  left_.notify_all();
 }
 
 void Endpoint::Stop() {
@@ -63,6 +74,7 @@ void Endpoint::Stop() {
 
 void Endpoint::OnMessage(Message message) {
   if (message.header.kind == endpoint::kAbort) {
+    NoteFailed(message.header.sender);
     Fail(AbortedError("rank " + std::to_string(message.header.sender) +
                       " gave up: " + std::string(message.payload.view())));
     return;
@@ -120,6 +132,8 @@ void Endpoint::TellOfFailure(const Status& status) {
     abort.header.kind = endpoint::kAbort;
     abort.payload = Payload::Copy(status.message());
     channels_.Broadcast(abort);
+    std::lock_guard<std::mutex> lock(mutex_);
+    has_told_ = true;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,7 +64,8 @@ class Endpoint : public Transport::Receiver {
   // send first what they still have for others.
   virtual void Leave();
 
-  // Waits until all peers have left too, this process has failed, or `deadline` has passed.
+  // Waits until all peers have left too, or `deadline` has passed. If this process has failed:
+  // until all peers whom this endpoint has told of it have failed as well.
   void WaitUntilAllHaveLeft(Clock::time_point deadline);
 
   // Ends the transport. Subclasses call it in their destructors, before their members go.
@@ -141,9 +143,14 @@ class Endpoint : public Transport::Receiver {
   // a moment to have said so: their last words come by another connection.
   std::map<uint32_t, std::pair<Status, Clock::time_point>> lost_;
 
+  bool HasLeftLocked(uint32_t peer) const;
+  void NoteFailed(uint32_t peer);
+
   mutable std::mutex mutex_;
   std::condition_variable left_;
   std::map<uint32_t, size_t> farewells_;  // Guarded by mutex_; by peer, flows that ended.
+  std::set<uint32_t> failed_;  // Guarded by mutex_; peers that gave up or can't be reached.
+  bool has_told_ = false;      // Guarded by mutex_; peers, that this endpoint has failed.
 };
 
 }  // namespace trepak

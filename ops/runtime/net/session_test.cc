@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <set>
+#include <thread>
 
 namespace trepak {
 namespace {
@@ -28,6 +30,13 @@ class Listener : public Endpoint {
     Broadcast(message);
   }
 
+  // Has it take so long from now on to hear a message.
+  void set_slowness(milliseconds slowness) { slowness_ = slowness; }
+
+  void Break(const std::string& why) { Fail(InternalError(why)); }
+
+  using Endpoint::error;
+
   // The ranks that have said something, when there are so many, or 10 s are over.
   std::set<uint32_t> Heard(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -37,6 +46,7 @@ class Listener : public Endpoint {
 
  protected:
   Status Handle(Message message) override {
+    std::this_thread::sleep_for(slowness_.load());
     std::lock_guard<std::mutex> lock(mutex_);
     heard_.insert(message.header.sender);
     changed_.notify_all();
@@ -49,6 +59,7 @@ class Listener : public Endpoint {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::set<uint32_t> heard_;
+  std::atomic<milliseconds> slowness_{milliseconds(0)};
 };
 
 JobOptions JobOf(uint32_t rank, uint32_t size) {
@@ -138,6 +149,23 @@ TEST(SessionTest, OpensAgainWithOtherMembers) {
       session->Close();
     }
   }
+}
+
+// A rank that ended before could be no more than a lost connection to those that are slow to hear.
+TEST(SessionTest, WhoFailsEndsWhenTheOthersKnowWhy) {
+  Session first("echo");
+  Session second("echo");
+  OpenAll({&first, &second});
+  const auto coordinator = first.Find<Listener>(kCoordinator);
+  coordinator->set_slowness(milliseconds(1000));
+  const auto worker = second.Find<Listener>(kWorker);
+  worker->Say();
+  worker->Break("the disk is full");
+  EXPECT_TRUE(coordinator->error().ok());
+  second.Close(milliseconds(20'000));
+  EXPECT_THAT(std::string(coordinator->error().message()),
+              HasSubstr("rank 1 gave up: the disk is full"));
+  first.Close();
 }
 
 TEST(SessionTest, WhatIsWrongIsSaid) {
