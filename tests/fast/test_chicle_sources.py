@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import tensorflow as tf
 from sklearn.datasets import dump_svmlight_file
 
+import trepak.glm
 from trepak import chicle
 
 SIZES = (1, 2, 3, 7)
@@ -99,3 +100,26 @@ def test_rows_of_arrays(size: int) -> None:
     np.testing.assert_array_equal(np.concatenate([one for _, one in found]), y)
     with pytest.raises(ValueError, match="as many rows"):
         chicle.Arrays(x, y[1:])
+
+
+class Odd(chicle.Source):
+    """Returns what it was given."""
+
+    def __init__(self, read: Any) -> None:
+        self._read = read
+
+    def read(self, part: int, parts: int) -> Any:
+        return self._read
+
+
+def test_what_a_source_returns_is_checked() -> None:
+    x, y = np.random.default_rng(0).normal(size=(50, 4)), np.arange(50) / 50
+    for read in (None, (), (x, y, None, None)):
+        with pytest.raises(ValueError, match=r"Odd.read returned [014] values, .*return samples,"):
+            trepak.glm.Ridge().fit(Odd(read))
+    for some in (Odd(x), Odd((x,)), chicle.Arrays(x)):
+        with pytest.raises(ValueError, match="requires y to be passed"):
+            trepak.glm.Ridge().fit(some)
+    weighted = trepak.glm.Ridge(random_state=0).fit(Odd((x, y, np.ones(len(x)))))
+    plain = trepak.glm.Ridge(random_state=0).fit(chicle.Arrays(x, y))
+    np.testing.assert_array_equal(weighted.coef_, plain.coef_)

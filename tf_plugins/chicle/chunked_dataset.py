@@ -119,7 +119,7 @@ class ChunkedDataset(FitData, MovingData):
         if self._source is not None:
             if y is not None or sample_weight is not None:
                 raise ValueError("a source has targets and weights, too: leave y, sample_weight.")
-            x, y, sample_weight = (*self._source.read(part, parts), None, None)[:3]
+            x, y, sample_weight = self._source.samples(part, parts)
         if self._batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self._batch_size}.")
         given = chunked_samples.given(x, y, sample_weight)

@@ -58,7 +58,7 @@ class Given:
         check_parameters(self._model)
         x, y, sample_weight = self._arrays
         if self._source is not None:
-            x, y, sample_weight = (*self._source.read(part, parts), None)[:3]
+            x, y, sample_weight = self._source.samples(part, parts)
         options = {"accept_sparse": "csr", "dtype": _DTYPES, "accept_large_sparse": False}
         if parts > 1:  # some rank may have nothing to read
             options["ensure_min_samples"] = 0

@@ -29,6 +29,27 @@ class Source(abc.ABC):
             parts: how many there are.
         """
 
+    def samples(self, part: int, parts: int) -> tuple[Any, Any, Any]:
+        """Returns a part as (x, y, sample_weight); None stands for what there is not.
+
+        Args:
+            part: which one, from 0 on.
+            parts: how many there are.
+
+        Raises:
+            ValueError: `read` returned something else.
+        """
+        read = self.read(part, parts)
+        given = read if isinstance(read, tuple) else (read,)
+        if not 1 <= len(given) <= 3 or given[0] is None:
+            raise ValueError(
+                f"{type(self).__name__}.read returned {len(given)} values, the first of type "
+                f"{type(given[0]).__name__ if given else None}: return samples, or a tuple of "
+                "samples, targets and perhaps weights."
+            )
+        x, y, sample_weight = (*given, None, None)[:3]
+        return x, y, sample_weight
+
     def mine(self) -> Any:
         """Returns the part that this rank reads, of as many as there are ranks."""
         cluster = cluster_of_job()
