@@ -67,13 +67,13 @@ def _network(folder: Path) -> Spec:
     np.save(folder / "x.npy", x)
     np.save(folder / "y.npy", x)
     return Spec(
-        *(NETWORK, folder), sample_seconds=0.008, chunk_bytes=1280, batch=32, steps=4, epochs=4
+        *(NETWORK, folder), sample_seconds=0.01, chunk_bytes=1280, batch=32, steps=4, epochs=4
     )
 
 
 _KINDS = (
     Kind(COCOA, _linear, projection.cocoa, 6.0),
-    Kind(LOCAL_SGD, _network, projection.local_sgd, 4.0),
+    Kind(LOCAL_SGD, _network, projection.local_sgd, 6.0),
 )
 
 
@@ -225,8 +225,9 @@ def _steps(some: Sequence[Done]) -> int:
 
 
 def _step_seconds(some: Sequence[Done]) -> float | None:
-    """Returns the median over iterations of what a step takes, with its part of the exchanges."""
-    return statistics.median(one.seconds / one.steps for one in some) if some else None
+    """Returns the median of what steps take, each with its part of its iteration's exchanges."""
+    each = [one.seconds / one.steps for one in some for _ in range(one.steps)]
+    return statistics.median(each) if each else None
 
 
 def _whole(found: Found, ran: Sequence[Done]) -> dict[str, Any]:

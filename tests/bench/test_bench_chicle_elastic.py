@@ -78,7 +78,7 @@ def test_iterations_and_pauses_of_jobs_in_the_lab() -> None:
     projected = [Done(1.0, 1.0, 2), Done(1.0, 2.0, 2), Done(2.0, 4.0, 1)]
     of_steps = [
         *iteration(0, 1, 3, ["w0", "w1"], steps=4),
-        *iteration(1, 3, 3.6, ["w0", "w1"], steps=1),  # 0.6 s a step; before, 0.5 s
+        *iteration(1, 3, 6, ["w0", "w1"], steps=5),  # 0.6 s a step: more of them than of 0.5 s
     ]
     shorter = [Done(2.0, 2.0, 2, 4), Done(1.0, 3.0, 2, 2)]
     found = [Found("CoCoA", notes, projected), Found("local SGD", of_steps, shorter)]
@@ -89,9 +89,9 @@ def test_iterations_and_pauses_of_jobs_in_the_lab() -> None:
             "chicle.lab_step_time_off_projection.cocoa": 0.1,
             "chicle.lab_steps_off_projection.cocoa": 0.0,
             "chicle.lab_time_off_projection.cocoa": 0.05,
-            "chicle.lab_step_time_off_projection.local_sgd": 0.1,
-            "chicle.lab_steps_off_projection.local_sgd": 1 / 6,
-            "chicle.lab_time_off_projection.local_sgd": 0.4 / 3,
+            "chicle.lab_step_time_off_projection.local_sgd": 0.2,
+            "chicle.lab_steps_off_projection.local_sgd": 3 / 6,
+            "chicle.lab_time_off_projection.local_sgd": 2 / 3,
         }
     )
     json.loads(report.to_json())
