@@ -50,8 +50,6 @@ def draw(report: Report, figure: Any) -> None:
     from trepak.scripts.bench import chicle_elastic_lab, chicle_figures, chicle_lanes
 
     if any(row["kind"] == chicle_elastic_lab.RUN for row in report.rows):
-        lanes, chunks = figure.subplots(2, 1, sharex=True)
-        rows = [row for row in report.rows if row["kind"] == chicle_lanes.LANES]
-        chicle_lanes.draw(rows, lanes, chunks)
+        chicle_lanes.draw_each(report.rows, figure)
     else:
         chicle_figures.draw(report, figure)

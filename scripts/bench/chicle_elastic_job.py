@@ -18,6 +18,7 @@ from trepak.scripts.launcher import JobError, environment
 
 WORKER = "chicle_elastic_worker"
 CHICLE, PLAIN = "Chicle", "Horovod Elastic alone"
+NETWORK = "Chicle, a network by local SGD"
 _WAIT_SECONDS = 120.0  # for whatever comes next: ranks import TensorFlow meanwhile
 _STOP_SECONDS = 20.0
 
@@ -27,14 +28,17 @@ class Spec:
     """What the ranks of a job train.
 
     Attributes:
-        way: `CHICLE` or `PLAIN`.
+        way: `CHICLE`, `PLAIN` or `NETWORK`.
         folder: with x.npy and y.npy, where ranks write their notes.
-        pause: the seconds that an iteration waits.
+        pause: the seconds that an iteration waits; not of a network.
         sample_seconds: that a sample takes, beside its real computation.
         c: of each sample's hinge loss.
         tol: the relative duality gap at which training ends.
         chunk_bytes: of a chunk.
         seed: of chunks' places and samples' order.
+        batch: L, the samples of a network's step, divided by the number of ranks.
+        steps: H, a network's steps between two averages.
+        epochs: after which a network's training ends.
     """
 
     way: str
@@ -45,6 +49,9 @@ class Spec:
     tol: float = 1e-12
     chunk_bytes: int = 1 << 20
     seed: int = 0
+    batch: int = 0
+    steps: int = 0
+    epochs: int = 0
 
 
 Note = Mapping[str, Any]

@@ -1,17 +1,18 @@
 """One rank of the elastic jobs of `trepak bench chicle`: it trains, and notes what happens when.
 
 A note is what began and ended when, of one rank: "round" (until ranks come or go), "state" and
-"data" as it begins, "iteration" (of Chicle, or a batch of Keras), and "solve" (a task's part of
-it). "initialized" begins with the process, and ends when ranks have met for the first time.
+"data" as it begins, "iteration" (of Chicle, or a batch of Keras alone), and "solve" (a task's part
+of it). "initialized" begins with the process, and ends when ranks have met for the first time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ import psutil
 import trepak.keras as hvd
 from trepak.horovod_ext import membership
 from trepak.scripts.bench import rank
-from trepak.scripts.bench.chicle_elastic_job import CHICLE, Spec
+from trepak.scripts.bench.chicle_elastic_job import CHICLE, NETWORK, PLAIN, Spec
 
 # isort: split
 import keras
+import tensorflow as tf
 
 _BATCH = 1000  # samples of a batch of Keras
 
@@ -98,6 +100,87 @@ def train_by_chicle(spec: Spec, notes: Notes) -> None:
     notes.add("done", time.time(), iterations=model.n_iter_, gap=model.duality_gap_)
 
 
+class _Steps:
+    """Notes the iterations of a network: from the first step's computing, which follows tracing."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self.new_round()
+
+    def new_round(self) -> None:
+        """Hears that what comes next is traced first."""
+        self._began: float | None = None
+        self._steps = 0
+
+    def step(self, samples: Any) -> None:
+        """Hears that a step begins to compute, as it has its samples."""
+        self._began = self._began or time.time()
+        self._steps += 1
+
+    def end(self, iterations: Any, plain: Callable[[], None]) -> None:
+        """Notes an iteration, whose end is that of `plain`."""
+        tasks = iterations.tasks
+        ((task, store),) = tasks.stores.items()
+        assert self._began is not None
+        begin, steps = self._began, self._steps
+        about = {"task": task, "chunks": len(store.ids), "samples": store.samples, "steps": steps}
+        number, working = iterations.iterations, len(tasks.working)
+        self._notes.add("solve", begin, iteration=number, tasks=working, **about)
+        plain()
+        self._notes.add("iteration", begin)
+        self._began, self._steps = time.time(), 0
+
+
+def train_network(spec: Spec, notes: Notes) -> None:
+    """Trains the paper's network by local SGD, emulated, from chunks that move."""
+    from trepak import LocalSGD, chicle
+    from trepak.scripts.bench.chicle_emulated import network
+    from trepak.tf_plugins.chicle.chunked_iterations import ChunkedIterations
+
+    steps, plain = _Steps(notes), ChunkedIterations.end
+
+    class Watched(keras.Sequential):
+        def train_step(self, data: Any) -> Any:
+            tf.numpy_function(steps.step, [data[0]], [])
+            return super().train_step(data)
+
+    def end(self: Any, samples: int, seconds: float, next_pass_of: int) -> None:
+        steps.end(self, functools.partial(plain, self, samples, seconds, next_pass_of))
+
+    ChunkedIterations.end = end  # type: ignore[method-assign]
+    model = Watched([keras.Input((1,)), network(1000 * spec.sample_seconds)])
+    _init(notes)
+    sync = LocalSGD(H=spec.steps)
+    model.compile(
+        hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3), sync=sync), "mse", jit_compile=False
+    )
+    data = chicle.ChunkedDataset(
+        chicle.NpyFiles(spec.folder / "x.npy", spec.folder / "y.npy"),
+        batch_size=spec.batch,
+        chunk_bytes=spec.chunk_bytes,
+        seed=spec.seed,
+    )
+    state = hvd.elastic.KerasState(model, data=data, epoch=0)
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        steps.new_round()
+        with notes.of("round"):
+            model.fit(
+                data,
+                initial_epoch=state.epoch,
+                epochs=spec.epochs,
+                verbose=0,
+                callbacks=[
+                    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+                    hvd.elastic.UpdateEpochStateCallback(state),
+                ],
+            )
+
+    train(state)
+    notes.add("done", time.time())
+
+
 class _Batches(keras.callbacks.Callback):
     def __init__(self, notes: Notes, pause: float) -> None:
         super().__init__()
@@ -164,11 +247,13 @@ def _init(notes: Notes) -> None:
     notes.add("initialized", psutil.Process().create_time(), imported=imported)
 
 
+_TRAIN = {CHICLE: train_by_chicle, NETWORK: train_network, PLAIN: train_plainly}
+
+
 def main() -> None:
     """Trains."""
     spec: Spec = rank.options().spec
-    notes = Notes(spec.folder)
-    (train_by_chicle if spec.way == CHICLE else train_plainly)(spec, notes)
+    _TRAIN[spec.way](spec, Notes(spec.folder))
 
 
 if __name__ == "__main__":

@@ -97,6 +97,21 @@ def _named(task: int | str) -> str:
     return f"task {task}" if isinstance(task, int) else task
 
 
+def draw_each(rows: Rows, figure: Any) -> None:
+    """Draws trainings side by side, each from its beginning to its end, above their chunks.
+
+    Args:
+        rows: of the kind `LANES`, with a `training`; others are left out.
+        figure: of matplotlib.
+    """
+    lanes = [row for row in rows if row["kind"] == LANES]
+    trainings = list(dict.fromkeys(row["training"] for row in lanes))
+    places = figure.subplots(2, len(trainings), sharex="col", squeeze=False)
+    for training, (above, below) in zip(trainings, places.T, strict=True):
+        draw([row for row in lanes if row["training"] == training], above, below)
+        above.set_title(training)
+
+
 def draw_all(rows: Rows, figure: Any) -> None:
     """Draws trainings side by side: without policies, below with one, then their chunks.
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from trepak.scripts.bench import bench_chicle, chicle_elastic, chicle_elastic_lab
-from trepak.scripts.bench.chicle_elastic_lab import Iteration
+from trepak.scripts.bench import (
+    bench_chicle,
+    chicle_elastic,
+    chicle_elastic_lab,
+    chicle_elastic_projection,
+)
+from trepak.scripts.bench.chicle_elastic_job import NETWORK, Spec
+from trepak.scripts.bench.chicle_elastic_lab import Found
+from trepak.scripts.bench.chicle_elastic_projection import Done
+from trepak.tf_plugins.chicle.policy import TasksLeaving
+from trepak.tf_plugins.chicle.virtual import Change
 
 STAYS, COMES = "localhost", "127.0.0.1"
 
@@ -36,8 +47,11 @@ def test_the_parts_of_a_pause() -> None:
     )
 
 
-def iteration(number: int, begin: float, end: float, hosts: list[str]) -> list[dict[str, Any]]:
+def iteration(
+    number: int, begin: float, end: float, hosts: list[str], steps: int | None = None
+) -> list[dict[str, Any]]:
     about = {"iteration": number, "tasks": len(hosts), "chunks": 7}
+    about |= {} if steps is None else {"steps": steps}
     return [
         one
         for host in hosts
@@ -48,7 +62,7 @@ def iteration(number: int, begin: float, end: float, hosts: list[str]) -> list[d
     ]
 
 
-def test_iterations_and_pauses_of_a_job_in_the_lab() -> None:
+def test_iterations_and_pauses_of_jobs_in_the_lab() -> None:
     notes = [
         *iteration(0, 1, 2, ["w0", "w1"]),
         *iteration(1, 2, 3, ["w0", "w1"]),
@@ -61,17 +75,40 @@ def test_iterations_and_pauses_of_a_job_in_the_lab() -> None:
     assert [one.seconds for one in ran] == pytest.approx([1, 1, 2.2])
     assert ran[-1].until == pytest.approx(4.2)
     assert chicle_elastic_lab._pauses(notes) == pytest.approx([8.01 - 2.9])
-    projected = [Iteration(1.0, 1.0, 2), Iteration(1.0, 2.0, 2), Iteration(2.0, 4.0, 1)]
-    report = chicle_elastic_lab._summarized(notes, ran, projected, {}, 0.5)
+    projected = [Done(1.0, 1.0, 2), Done(1.0, 2.0, 2), Done(2.0, 4.0, 1)]
+    of_steps = [
+        *iteration(0, 1, 3, ["w0", "w1"], steps=4),
+        *iteration(1, 3, 6, ["w0", "w1"], steps=5),  # 0.6 s a step: more of them than of 0.5 s
+    ]
+    shorter = [Done(2.0, 2.0, 2, 4), Done(1.0, 3.0, 2, 2)]
+    found = [Found("CoCoA", notes, projected), Found("local SGD", of_steps, shorter)]
+    report = chicle_elastic_lab._summarized(found, {}, 0.5)
     claims = {name: claim.value for name, claim in report.claims.items()}
     assert claims == pytest.approx(
         {
-            "chicle.lab_iteration_time_off_projection": 0.1,
-            "chicle.lab_iterations_off_projection": 0.0,
-            "chicle.lab_time_off_projection": 0.05,
+            "chicle.lab_step_time_off_projection.cocoa": 0.1,
+            "chicle.lab_steps_off_projection.cocoa": 0.0,
+            "chicle.lab_time_off_projection.cocoa": 0.05,
+            "chicle.lab_step_time_off_projection.local_sgd": 0.2,
+            "chicle.lab_steps_off_projection.local_sgd": 3 / 6,
+            "chicle.lab_time_off_projection.local_sgd": 2 / 3,
         }
     )
     json.loads(report.to_json())
     figure = Figure()
     bench_chicle.draw(report, figure)
-    assert len(figure.axes) == 2
+    assert [axes.get_title() for axes in figure.axes] == ["CoCoA", "local SGD", "", ""]
+
+
+def test_a_pass_of_local_sgd_in_virtual_time_when_a_host_leaves(tmp_path: Path) -> None:
+    """Two take 2 of the 7 steps that 200 samples are to them, so 57; one takes 143, in 9 steps."""
+    for name in "xy":
+        np.save(tmp_path / f"{name}.npy", np.zeros((200, 1), np.float32))
+    spec = Spec(
+        *(NETWORK, tmp_path), sample_seconds=0.01, chunk_bytes=1100, batch=16, steps=2, epochs=2
+    )
+    done = chicle_elastic_projection.local_sgd(spec, 2, [Change(0.1, TasksLeaving((1,)))])
+    assert [one.tasks for one in done] == [2] + [1] * (len(done) - 1)
+    assert done[0].seconds == pytest.approx(0.285, rel=0.1)  # chunks are whole: parts may differ
+    assert [one.steps for one in done] == [2] * 5 + [1] + [2] * 6 + [1]  # 2 of two; 9, then 13
+    assert done[-1].until == pytest.approx(done[0].seconds + 1.43 + 2.0)
