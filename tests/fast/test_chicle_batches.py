@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
-from trepak.tf_plugins.chicle.chunked_iterations import ChunkedIterations, affordable
+from trepak.tf_plugins.chicle.chunked_iterations import SECONDS, ChunkedIterations, affordable
 from trepak.tf_plugins.chicle.cluster import OneProcess
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.drawing import DRAWN
@@ -173,5 +174,18 @@ def test_what_a_policy_does_wrong_is_an_error(
     iterations.batches.extend(1)
     iterations.batches.take()
     with pytest.raises(error, match=match):
-        iterations.end(1, 1.0, 2)
+        iterations.end(1, 1.0, 1, 2)
+    iterations.scheduler.close()
+
+
+def test_an_iteration_is_as_long_as_the_averages_of_the_last_one_say() -> None:
+    """Not as those that it was to have: an epoch may have ended it before."""
+    iterations = ChunkedIterations(placed(1), OneProcess(), [], ["x"], 0)
+    iterations.begin_pass(1)
+    iterations.averages = 16
+    for averages, wanted in ((4, 2), (1, 1), (20, 10)):
+        iterations._began = time.perf_counter() - 2 * SECONDS
+        iterations.end(1, 1.0, averages, 2)
+        assert iterations.averages == wanted
+        iterations.begin()
     iterations.scheduler.close()

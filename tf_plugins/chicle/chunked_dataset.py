@@ -265,9 +265,9 @@ class ChunkedDataset(FitData, MovingData):
                 "take arrays."
             )
         assert self._structure is not None
-        signature = self._structure.signature()
-        options = tf.data.Options()
+        signature, options = self._structure.signature(), tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
+        options.autotune.enabled = False  # else TensorFlow 2.21 holds up who ends an old iterator
         made = tf.data.Dataset.from_generator(self._batches, output_signature=signature)
         return made.with_options(options)
 

@@ -152,7 +152,8 @@ class BetweenIterations(keras.callbacks.Callback):
         to_average = self._steps_to_average()
         if batches.steps_left == 0 or (batches.batches_left == 0 and to_average == self._each):
             next_pass_of = self._iterations.steps(self._batch_size)
-            self._iterations.end(self._samples, max(self._seconds, 0.0), next_pass_of)
+            seconds, averages = max(self._seconds, 0.0), self._averages() - self._averages_then
+            self._iterations.end(self._samples, seconds, max(averages, 1), next_pass_of)
             if batches.steps_left:  # at an epoch's end callbacks have yet to hear of it
                 self._iterations.between()
                 self._begin()
@@ -163,6 +164,7 @@ class BetweenIterations(keras.callbacks.Callback):
 
     def _begin(self, is_new: bool = False) -> None:
         self._samples, self._seconds = 0, 0.0
+        self._averages_then = self._averages()
         if is_new:
             self._iterations.begin_pass(self._batch_size)
         else:
@@ -175,6 +177,9 @@ class BetweenIterations(keras.callbacks.Callback):
         if self._step is None:
             return self._iterations.batches.steps_left
         return self._step.steps_to_average
+
+    def _averages(self) -> int:
+        return 0 if self._step is None else self._step.averages
 
     def _waited(self) -> float:
         return 0.0 if self._step is None else self._step.waited

@@ -123,12 +123,13 @@ class ChunkedIterations:
         self._began = time.perf_counter()
         self.scheduler.tell(self.last)
 
-    def end(self, samples: int, seconds: float, next_pass_of: int) -> None:
+    def end(self, samples: int, seconds: float, averages: int, next_pass_of: int) -> None:
         """Ends an iteration, and moves what policies have decided; a collective call.
 
         Args:
             samples: of this rank.
             seconds: that it has computed for them.
+            averages: that there were in it.
             next_pass_of: how many steps a pass has that begins next.
 
         Raises:
@@ -145,9 +146,9 @@ class ChunkedIterations:
         def tell() -> tuple[None, dict[str, Any]]:
             report = reporting.report([done], self.scheduler)
             told = None if self._elastic is None else self._elastic.rounds.tell()
-            each = (time.perf_counter() - self._began) / self.averages
-            averages = min(max(1, round(SECONDS / each)), _MOST_AVERAGES)
-            return None, {**report, "left": left, "told": told, "averages": averages}
+            each = (time.perf_counter() - self._began) / averages
+            wanted = min(max(1, round(SECONDS / each)), _MOST_AVERAGES)
+            return None, {**report, "left": left, "told": told, "averages": wanted}
 
         _, facts = self.cluster.together(tell, f"iteration {self.iterations}")
         tasks, plan = reporting.read(facts)
