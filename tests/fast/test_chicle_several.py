@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from chicle_network import Member, Network, Ranks
 from test_chicle_elastic import TOL, maker, primal, undisturbed
 
 from trepak import chicle
 from trepak.glm import LinearSVC
+from trepak.horovod_ext.chunk_mover import Arrived
+from trepak.tf_plugins.chicle.chunk import Chunk, Field
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, OneProcess, packed, unpacked
 from trepak.tf_plugins.chicle.cocoa import CocoaTrainer
 from trepak.tf_plugins.chicle.cutting import Cutting
@@ -232,6 +235,7 @@ class _Ahead(OneProcess):
 
     def __init__(self, results: Arrays) -> None:
         self._results = results
+        self.arrived: list[Arrived] = []
 
     def gather(self, fact: Any, about: str) -> list[Any]:
         return [2, fact]
@@ -239,6 +243,10 @@ class _Ahead(OneProcess):
     def gather_arrays(self, arrays: Arrays, about: str) -> list[Arrays]:
         assert arrays == {}
         return [self._results, arrays]
+
+    def take_arrived(self) -> list[Arrived]:
+        arrived, self.arrived = self.arrived, []
+        return arrived
 
 
 class _Nothing(Trainer):
@@ -284,3 +292,16 @@ def test_a_training_that_is_over_is_of_the_same_trainer_and_ended_well() -> None
     other = JobTrainings(print)
     with pytest.raises(ValueError, match="train a _Other, and joins .* was of a _Nothing"):
         other.round(other.begin(), nothing(_Other()), cluster)
+
+
+def test_what_had_arrived_for_a_training_that_is_over_is_dropped() -> None:
+    chunk = Chunk.make(0, 1, [Field("x", "float64")])
+    chunk._drop.detach()  # who takes it drops it
+    result = {"result: iteration": np.asarray(7), "result: trainer": np.asarray("_Nothing")}
+    cluster = _Ahead({"0": np.frombuffer(packed(result), np.uint8)})
+    cluster.arrived = [Arrived(0, 0, chunk.number)]
+    job = JobTrainings(print)
+    chunk.check()
+    job.round(job.begin(), nothing(_Nothing()), cluster)
+    with pytest.raises(tf.errors.NotFoundError):
+        chunk.check()
