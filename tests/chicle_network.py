@@ -7,6 +7,7 @@ an error, as with real sockets.
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import threading
@@ -21,9 +22,27 @@ from trepak.horovod_ext.chunk_mover import Arrived, Expected, Outgoing
 from trepak.tf_plugins.chicle.chunk import Chunk
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster
 from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
+from trepak.tf_plugins.chicle.job_trainings import JobTrainings
 from trepak.tf_plugins.chicle.members import ResourceManager
+from trepak.tf_plugins.chicle.training import Training
 
 _SECONDS = 90.0  # that any wait may take
+
+
+def _one_at_a_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    lock = threading.RLock()
+
+    @functools.wraps(function)
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            return function(*args, **kwargs)
+
+    return locked
+
+
+# np.load parses. Python 3.11 mixes up how deep threads are that do so at once, and raises
+# SystemError (its issue 106905).
+ast.parse = _one_at_a_time(ast.parse)
 
 
 class Killed(BaseException):
@@ -45,13 +64,14 @@ class Meeting:
 
 
 class Member(ResourceManager):
-    """A rank: its host, what it was told, and when it dies."""
+    """A rank: its host, what it was told, when it dies, and the trainings that it has ended."""
 
     def __init__(self, network: Network, host: str) -> None:
         self.network, self.host = network, host
         self.why: str | None = None
         self.exchanges_left: int | None = None  # until it dies
         self.is_gone = self.is_waiting = self.is_refused = False
+        self.trained: list[Training] = []
         self.outcome: Any = None
 
     def notice(self) -> str | None:
@@ -101,14 +121,18 @@ class Network:
         self._meeting = Meeting([])
         self._threads: list[threading.Thread] = []
 
-    def add(self, make: Callable[[Member], ElasticTraining], after: Any = None) -> Member:
-        """Starts a rank on a new host."""
+    def add(
+        self, make: Callable[[Member], ElasticTraining], after: Any = None, trainings: int = 1
+    ) -> Member:
+        """Starts a rank on a new host, whose script has so many trainings."""
         with self.changed:
             member = Member(self, f"host{len(self.members)}")
             self.members.append(member)
             self.hosts.add(member.host)
             self.has_news = True
-        thread = threading.Thread(target=self._run, args=(member, make, after), daemon=True)
+        thread = threading.Thread(
+            target=self._run, args=(member, make, after, trainings), daemon=True
+        )
         self._threads.append(thread)
         thread.start()
         return member
@@ -126,17 +150,25 @@ class Network:
             assert not thread.is_alive(), f"a rank hangs: {[m.outcome for m in self.members]}"
         return [member.outcome for member in self.members]
 
-    def _run(self, member: Member, make: Callable[[Member], ElasticTraining], after: Any) -> None:
+    def _run(
+        self,
+        member: Member,
+        make: Callable[[Member], ElasticTraining],
+        after: Any,
+        trainings: int,
+    ) -> None:
+        job, cluster = JobTrainings(self.lines.append), None
         try:
-            training = make(member)
-            while True:
-                cluster = self._rendezvous(member)
-                try:
-                    then = functools.partial(after, cluster) if after else None
-                    member.outcome = training.round(cluster, then)
-                    break
-                except (HorovodInternalError, HostsUpdatedInterrupt):
-                    pass
+            for _ in range(trainings):
+                number, training = job.begin(), make(member)
+                while len(member.trained) == number:
+                    try:
+                        cluster = cluster or self._rendezvous(member)
+                        then = functools.partial(after, cluster) if after else None
+                        member.trained.append(job.round(number, training, cluster, then))
+                    except (HorovodInternalError, HostsUpdatedInterrupt):
+                        cluster = None
+            member.outcome = member.trained[-1]
         except Removed as removed:
             has_begun = training.rounds._tasks.tasks is not None
             stores = training.rounds.tasks.stores if has_begun else {}
@@ -186,7 +218,7 @@ class Ranks(Cluster):
     """What a rank has of the network, from one rendezvous to the next."""
 
     def __init__(self, network: Network, meeting: Meeting, member: Member) -> None:
-        self._network, self._meeting, self._member = network, meeting, member
+        self._network, self._meeting, self.member = network, meeting, member
         self.rank, self.size = meeting.members.index(member), len(meeting.members)
         self._number = 0
         self._arrived: list[Arrived] = []
@@ -196,15 +228,15 @@ class Ranks(Cluster):
         network, meeting, number = self._network, self._meeting, self._number
         self._number += 1
         with network.changed:
-            dies = self._member.exchanges_left == 0
-            if self._member.exchanges_left:
-                self._member.exchanges_left -= 1
+            dies = self.member.exchanges_left == 0
+            if self.member.exchanges_left:
+                self.member.exchanges_left -= 1
             meeting.brought.setdefault(number, {})[self.rank] = what
             if dies:  # having brought its part: some others get the result
                 others = [rank for rank in range(self.size) if rank != self.rank]
                 count = 0 if breaks_fully else int(network.rng.integers(0, self.size))
                 meeting.served[number] = network.rng.permutation(others)[:count].tolist()
-                meeting.is_broken = self._member.is_gone = True
+                meeting.is_broken = self.member.is_gone = True
                 network.changed.notify_all()
                 raise Killed
             network.changed.notify_all()
@@ -218,6 +250,16 @@ class Ranks(Cluster):
             if not complete or (served is not None and self.rank not in served):
                 raise HorovodInternalError("a rank has died")
             return [meeting.brought[number][rank] for rank in range(self.size)]
+
+    def wait_for_others(self) -> None:
+        """Returns once all other ranks have brought their part of the next exchange."""
+        brought, number = self._meeting.brought, self._number
+
+        def are_there() -> bool:
+            return len(brought.get(number, {})) == self.size - 1
+
+        with self._network.changed:
+            assert self._network.changed.wait_for(are_there, _SECONDS), "the others don't come"
 
     def gather(self, fact: Any, about: str) -> list[Any]:
         told = self._exchange([about, json.loads(json.dumps(fact))])
@@ -249,13 +291,13 @@ class Ranks(Cluster):
         try:
             self._exchange(None)
         except HorovodInternalError:
-            self._member.network_arrived = arrived  # type: ignore[attr-defined]
+            self.member.network_arrived = arrived  # type: ignore[attr-defined]
             raise
         return arrived
 
     def take_arrived(self) -> list[Arrived]:
-        arrived: list[Arrived] = getattr(self._member, "network_arrived", [])
-        self._member.network_arrived = []  # type: ignore[attr-defined]
+        arrived: list[Arrived] = getattr(self.member, "network_arrived", [])
+        self.member.network_arrived = []  # type: ignore[attr-defined]
         return arrived
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from chicle_network import Member, Network
 
-from trepak.tf_plugins.chicle.cluster import OneProcess
 from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems
 from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_scaling import ElasticScaling
 from trepak.tf_plugins.chicle.elastic_training import ElasticTraining
-from trepak.tf_plugins.chicle.horovod_rounds import check_same_training
 from trepak.tf_plugins.chicle.ledger import Ledger, LedgerError
 from trepak.tf_plugins.chicle.policy import Situation, TasksJoined
 from trepak.tf_plugins.chicle.rebalancing import Rebalancing
@@ -23,8 +22,11 @@ from trepak.tf_plugins.chicle.roll_call import Present, call_roll
 from trepak.tf_plugins.chicle.supply import Supply
 
 SAMPLES, CHUNK_BYTES = 600, 2048
-PROBLEMS = Problems((Problem("hinge", c=0.02, positive=1.0),), 6)
-TOL = 1e-5
+C, TOL = 0.02, 1e-5
+
+
+def problems(c: float) -> Problems:
+    return Problems((Problem("hinge", c, positive=1.0),), 6)
 
 
 def samples() -> tuple[np.ndarray, np.ndarray]:
@@ -39,12 +41,22 @@ X, Y = samples()
 def cut(part: int, parts: int) -> Cutting:
     mine = slice(SAMPLES * part // parts, SAMPLES * (part + 1) // parts)
     fields = {"x": X[mine], "y": Y[mine], "weight": np.ones(len(Y[mine]))}
-    return Cutting(fields, PROBLEMS.state(), CHUNK_BYTES)
+    return Cutting(fields, problems(C).state(), CHUNK_BYTES)
 
 
-def maker(network: Network, seed: int, commit_seconds: float = 0.0, replicas: bool = False) -> Any:
+def maker(
+    network: Network,
+    seed: int,
+    commit_seconds: float = 0.0,
+    replicas: bool = False,
+    costs: Sequence[float] = (C,),
+    max_iter: int = 3000,
+    kind: type[CocoaTrainer] = CocoaTrainer,
+) -> Any:
+    """Returns what makes a rank's training, of the C of its number."""
+
     def make(member: Member) -> ElasticTraining:
-        trainer = CocoaTrainer(PROBLEMS, TOL, 3000, seed)
+        trainer = kind(problems(costs[len(member.trained)]), TOL, max_iter, seed)
         policies = (ElasticScaling(seed), Rebalancing(seed=seed))
         return ElasticTraining(
             trainer,
@@ -61,19 +73,19 @@ def maker(network: Network, seed: int, commit_seconds: float = 0.0, replicas: bo
     return make
 
 
-def primal(weights: np.ndarray) -> float:
+def primal(weights: np.ndarray, c: float = C) -> float:
     margins = np.where(Y == 1, 1, -1) * (X @ weights[0])
-    return float(0.5 * weights[0] @ weights[0] + 0.02 * np.maximum(0, 1 - margins).sum())
+    return float(0.5 * weights[0] @ weights[0] + c * np.maximum(0, 1 - margins).sum())
 
 
-def undisturbed() -> float:
+def undisturbed(c: float) -> float:
     network = Network(0, 1)
-    network.add(maker(network, 0))
+    network.add(maker(network, 0, costs=(c,)))
     (training,) = network.wait()
-    return primal(training.trainer.weights)
+    return primal(training.trainer.weights, c)
 
 
-BEST = undisturbed()
+BEST = undisturbed(C)
 
 
 def check(network: Network) -> list[Any]:
@@ -327,16 +339,3 @@ def test_a_new_task_does_not_take_another_s_last_chunk() -> None:
         Ledger.of([0, 1]), (0, 1, 2), frozenset(), (TasksJoined((2,)),), None, [1, 1]
     )
     assert ElasticScaling(0).decide(situation) == []
-
-
-class _Told(OneProcess):
-    """The other rank is at its second training."""
-
-    def gather(self, fact: Any, about: str) -> list[Any]:
-        return [1, fact]
-
-
-def test_a_rank_that_joins_in_a_later_training_is_kept_out() -> None:
-    check_same_training(1, _Told())
-    with pytest.raises(ValueError, match="joined a job at training 2 of its script, and begins"):
-        check_same_training(0, _Told())

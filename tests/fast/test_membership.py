@@ -22,6 +22,7 @@ from test_elastic_hosts import Kept
 from trepak.horovod_ext import basics, exchange, membership
 from trepak.scripts.elastic import server
 from trepak.tf_plugins.model import member_state
+from trepak.tf_plugins.model.elastic import TensorFlowState, run
 from trepak.tf_plugins.model.member_state import MemberState
 
 
@@ -291,3 +292,19 @@ def test_ranks_without_a_launcher_keep_what_sigterm_does(tmp_path: Path) -> None
         timeout=90,
     )
     assert done.returncode == -signal.SIGTERM, done.stderr
+
+
+@pytest.mark.parametrize("kinds", [(MemberState, TensorFlowState), (TensorFlowState, MemberState)])
+def test_a_script_with_two_kinds_of_training_is_refused(
+    kinds: tuple[type[MemberState], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_state, "_first_kind", None)
+    first, second = (kind.__new__(kind) for kind in kinds)
+    monkeypatch.setattr(MemberState, "sync", lambda _: None)
+    monkeypatch.setattr(TensorFlowState, "sync", lambda _: None)
+    train = run(lambda state: state.kind)
+    assert [train(first), train(first)] == [first.kind, first.kind]
+    with pytest.raises(
+        ValueError, match=f"trained by {first.kind}, and goes on with {second.kind}"
+    ):
+        train(second)

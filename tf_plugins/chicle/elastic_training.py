@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trepak.tf_plugins.chicle.cluster import Cluster, packed, unpacked
+import numpy as np
+
+from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, packed, unpacked
 from trepak.tf_plugins.chicle.elastic_rounds import ElasticRounds
 from trepak.tf_plugins.chicle.elastic_tasks import Joined
+from trepak.tf_plugins.chicle.ledger import Ledger
 from trepak.tf_plugins.chicle.members import ResourceManager
+from trepak.tf_plugins.chicle.moving import Tasks
 from trepak.tf_plugins.chicle.policy import Policy
 from trepak.tf_plugins.chicle.supply import Cut
 from trepak.tf_plugins.chicle.trainer import IterationMetrics, Trainer
 from trepak.tf_plugins.chicle.training import Clock, Training, wall_clock
 
 After = Callable[[IterationMetrics], Any]
+_TRAINER, _ITERATION = "result: trainer", "result: iteration"
 
 
 class ElasticTraining:
@@ -97,6 +102,40 @@ class ElasticTraining:
                 rounds.commit()
             training.run(between)
         return training
+
+    def result(self, trained: Training) -> Arrays:
+        """Returns what a rank that joins later takes in place of this training.
+
+        Args:
+            trained: what `round` has returned.
+        """
+        about = {
+            _TRAINER: np.asarray(type(self._trainer).__name__),
+            _ITERATION: np.asarray(trained.iteration),
+        }
+        return self._trainer.save() | about
+
+    def take(self, result: Arrays) -> Training:
+        """Returns a training that has ended on other ranks, without tasks; nothing is trained.
+
+        Args:
+            result: what another rank's `result` has returned.
+
+        Raises:
+            ValueError: it is of another training.
+        """
+        about = dict(result)
+        theirs, mine = str(about.pop(_TRAINER)), type(self._trainer).__name__
+        iteration = int(about.pop(_ITERATION))
+        if theirs != mine:
+            raise ValueError(
+                f"this rank is to train a {mine}, and joins others whose training of the same "
+                f"number was of a {theirs}: start the same script on all hosts."
+            )
+        self._trainer.load(about)
+        nothing = Tasks({}, Ledger(0), {}, [])
+        with Training(self._trainer, nothing, first=iteration) as training:
+            return training
 
     def _joined(self, cluster: Cluster) -> Joined:
         joined = self.rounds.join(cluster, self._resources, self._trainer.save)

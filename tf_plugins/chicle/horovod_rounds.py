@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Mapping, Sequence
 
+from horovod.common.elastic import notification_manager
+
 from trepak.horovod_ext import basics, membership
-from trepak.tf_plugins.chicle.cluster import Cluster, cluster_of_job
+from trepak.tf_plugins.chicle.cluster import cluster_of_job
 from trepak.tf_plugins.chicle.elastic_training import After, ElasticTraining
+from trepak.tf_plugins.chicle.job_trainings import JobTrainings
 from trepak.tf_plugins.chicle.members import ResourceManager
 from trepak.tf_plugins.chicle.placing import place
 from trepak.tf_plugins.chicle.policy import Policy
@@ -17,7 +20,7 @@ from trepak.tf_plugins.chicle.training import Training
 from trepak.tf_plugins.model.elastic import run
 from trepak.tf_plugins.model.member_state import MemberState, say
 
-_numbers = itertools.count()  # of the trainings of this process, in elastic jobs
+_trainings = JobTrainings(say)  # of this process, in elastic jobs
 
 
 class HorovodHosts(ResourceManager):
@@ -57,6 +60,21 @@ class HorovodHosts(ResourceManager):
         return membership.answer() in ("end", "silent")
 
 
+class _Listener:
+    """Hears of other hosts between two trainings, too, as the state of one does amid it."""
+
+    def __init__(self, state: MemberState) -> None:
+        self.on_hosts_updated = state.on_hosts_updated
+
+
+@functools.cache
+def _hosts_of_job() -> HorovodHosts:
+    """Returns what all trainings of this process have of the job's hosts."""
+    hosts = HorovodHosts()
+    notification_manager.register_listener(_Listener(hosts.state))
+    return hosts
+
+
 def is_elastic() -> bool:
     """Tells whether ranks of this job may come and go."""
     return basics.is_initialized() and basics.is_elastic()
@@ -75,7 +93,8 @@ def train(
     """Trains to the end on all ranks, in an elastic job on whichever there are.
 
     A collective call. In an elastic job (`trepak elastic`) ranks may join, leave with notice and
-    die meanwhile, and the trainer needs `save` and `load`.
+    die meanwhile, and the trainer needs `save` and `load`. A rank that joins when this training is
+    over loads what the others' trainers have saved at its end.
 
     Args:
         trainer: this rank's.
@@ -91,15 +110,17 @@ def train(
         after: is called after each iteration, when chunks have moved.
 
     Returns:
-        The training, which has ended: `tasks` are this rank's, with their chunks.
+        The training, which has ended: `tasks` are this rank's, with their chunks. A rank that has
+        joined since has none.
 
     Raises:
         SystemExit: this rank has left the job, or all were given notice.
-        ValueError: samples can't be read, or another rank has failed.
+        ValueError: samples can't be read, or another rank has failed; or this rank has joined
+            others that trained something else.
         HorovodInternalError: a rank has died, in a job that isn't elastic.
     """
     if is_elastic():
-        hosts = HorovodHosts()
+        hosts = _hosts_of_job()
         elastic = ElasticTraining(
             trainer, cut, hosts, policies, seed, commit_seconds, replicas, say=say
         )
@@ -116,34 +137,11 @@ def train(
 
 
 def _train_in_rounds(elastic: ElasticTraining, state: MemberState, after: After | None) -> Training:
-    number = next(_numbers)
+    number = _trainings.begin()
 
     @run
     def rounds(_: MemberState) -> Training:
-        cluster = cluster_of_job()
-        check_same_training(number, cluster)
-        return elastic.round(cluster, after)
+        return _trainings.round(number, elastic, cluster_of_job(), after)
 
     trained: Training = rounds(state)
     return trained
-
-
-def check_same_training(number: int, cluster: Cluster) -> None:
-    """Keeps a rank out that has joined in a later training than its own; a collective call.
-
-    It would take that one's model for its own, and make lost chunks of its own source.
-
-    Args:
-        number: how many trainings this process has begun before.
-        cluster: the ranks.
-
-    Raises:
-        ValueError: the others have begun more; they go on without this rank.
-    """
-    furthest = max(cluster.gather(number, "which training this is"))
-    if number < furthest:
-        raise ValueError(
-            f"this rank has joined a job at training {furthest + 1} of its script, and begins with "
-            f"training {number + 1}: only ranks that were there before can go on. Start an elastic "
-            "job for each training."
-        )

@@ -17,7 +17,7 @@ from trepak.horovod_ext import basics, membership
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.reduced_sites import ReducedSites
 from trepak.horovod_ext.variables import check_agreement, tf_variable
-from trepak.tf_plugins.model.member_state import TERMINATED, MemberState, say
+from trepak.tf_plugins.model.member_state import RUN, TERMINATED, MemberState, check_kind, say
 
 # Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
 COUNTED_IN = "batch_counted_in"
@@ -32,7 +32,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     In a job that `trepak elastic` has started, a rank that gets SIGTERM leaves with all ranks of
     its host when states look for other hosts; the process then ends with 0. If all have notice,
-    all end with 143.
+    all end with 143. A script that has fitted linear models in the job gets ValueError.
 
     Args:
         func: takes a state as first argument.
@@ -53,6 +53,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def watched(state: Any, *args: Any, **kwargs: Any) -> Any:
+        check_kind(getattr(state, "kind", RUN))
         membership.watch()
         try:
             return restarted(state, *args, **kwargs)
@@ -76,6 +77,8 @@ def _reset() -> None:
 
 class TensorFlowState(MemberState):
     """State made of TensorFlow or Keras variables, and of further attributes."""
+
+    kind = RUN
 
     def __init__(
         self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any

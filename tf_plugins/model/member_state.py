@@ -18,6 +18,27 @@ TERMINATED = 128 + 15  # exit code of ranks that end because all are to leave: S
 # it tells rank 0 once, or nobody if rank 0 has only begun.
 _UNTOLD_SECONDS = 10.0
 
+RUN = "functions that elastic.run decorates"
+_first_kind: str | None = None  # of this process's trainings; see `check_kind`
+
+
+def check_kind(kind: str) -> None:
+    """Raises ValueError for a second kind of training in an elastic job.
+
+    A process that joins in it would begin the script with the first kind, and its collectives would
+    meet those of the second: the job would end.
+
+    Args:
+        kind: in words, what trains now; see `MemberState`.
+    """
+    global _first_kind
+    _first_kind = _first_kind or kind
+    if kind != _first_kind:
+        raise ValueError(
+            f"this script has trained by {_first_kind}, and goes on with {kind}: a process that "
+            "joins the elastic job then could take up neither. Start an elastic job for each."
+        )
+
 
 def say(text: str) -> None:
     """Tells the user of an event, in one line."""
@@ -25,7 +46,13 @@ def say(text: str) -> None:
 
 
 class MemberState(ObjectState):
-    """State of ranks whose hosts may come and go: of attributes alone."""
+    """State of ranks whose hosts may come and go: of attributes alone.
+
+    Attributes:
+        kind: in words, what trains with it.
+    """
+
+    kind = "fits of linear models, or chicle.train"
 
     def __init__(self, **kwargs: Any) -> None:
         """Saves the attributes' present values as the first commit.
