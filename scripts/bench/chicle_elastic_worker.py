@@ -144,8 +144,8 @@ def train_network(spec: Spec, notes: Notes) -> None:
             tf.numpy_function(steps.step, [data[0]], [])
             return super().train_step(data)
 
-    def end(self: Any, samples: int, seconds: float, next_pass_of: int) -> None:
-        steps.end(self, functools.partial(plain, self, samples, seconds, next_pass_of))
+    def end(self: Any, *of_iteration: Any) -> None:
+        steps.end(self, functools.partial(plain, self, *of_iteration))
 
     ChunkedIterations.end = end  # type: ignore[method-assign]
     model = Watched([keras.Input((1,)), network(1000 * spec.sample_seconds)])
