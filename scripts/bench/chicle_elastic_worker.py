@@ -147,7 +147,7 @@ def train_network(spec: Spec, notes: Notes) -> None:
     def end(self: Any, *of_iteration: Any) -> None:
         steps.end(self, functools.partial(plain, self, *of_iteration))
 
-    ChunkedIterations.end = end  # type: ignore[method-assign]
+    ChunkedIterations.end = end  # type: ignore[method-assign, assignment]
     model = Watched([keras.Input((1,)), network(1000 * spec.sample_seconds)])
     _init(notes)
     sync = LocalSGD(H=spec.steps)

@@ -19,7 +19,7 @@ from trepak.scripts.elastic import listing
 from trepak.scripts.elastic.discovery import Discovery
 from trepak.scripts.elastic.roster import Roster
 from trepak.scripts.elastic.server import MembershipServer
-from trepak.scripts.errors import UserError
+from trepak.scripts.errors import InputError, UserError
 from trepak.scripts.launcher import horovodrun, supervise
 
 _LIST_SECONDS = 1.0  # between two lists, as long as Horovod waits between two looks
@@ -131,6 +131,8 @@ def _keep(roster: Roster, path: Path, over: threading.Event) -> None:
     while not over.wait(_LIST_SECONDS):
         try:
             listed = listing.read(path)
+            if not listed:  # perhaps it is being written
+                raise InputError(f"{path} lists no hosts")
         except (UserError, OSError) as error:
             text = str(error).rstrip(".")
             if text != said:

@@ -180,6 +180,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "weight alone": ({"x": X, "sample_weight": Y}, "give y as well"),
     "text": ({"x": np.array(["a", "b"])}, "make it numbers"),
     "batch": ({"x": X, "batch_size": 0}, "batch_size must be at least 1"),
+    "part of a sample": ({"x": X, "batch_size": 32.5}, "batch_size must be a whole number"),
+    "seed": ({"x": X, "seed": None}, "seed must be a whole number"),
+    "commits": ({"x": X, "commit_seconds": -1}, "commit_seconds must be at least 0"),
+    "commits in words": ({"x": X, "commit_seconds": "x"}, "commit_seconds must be a number"),
+    "replicas": ({"x": X, "replicas": "yes"}, "replicas must be True or False"),
+    "policy": ({"x": X, "policies": ["x"]}, "policies must be"),
+    "share": ({"x": X, "policies": [chicle.StragglerMitigation()]}, "leave out Straggler"),
     "no samples": ({"x": X[:0]}, "0 chunks for 1 ranks"),
     "small chunks": ({"x": X, "chunk_bytes": 10}, "chunk_bytes"),
 }
@@ -197,6 +204,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "sample_weight": {"sample_weight": Y[:, 0]},
     "class_weight": {"class_weight": {0: 1.0}},
     "steps_per_epoch": {"steps_per_epoch": 2},
+    "batch_size": {"batch_size": 8},
 }
 
 

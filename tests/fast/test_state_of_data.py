@@ -7,7 +7,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
+import tensorflow as tf
 
+from trepak.tf_plugins.model import saved_values
 from trepak.tf_plugins.model.elastic import KerasState, MovingData
 from trepak.tf_plugins.model.member_state import MemberState
 
@@ -25,6 +28,24 @@ class _Data(MovingData):
         raise AssertionError
 
 
+@pytest.mark.parametrize(
+    ("attributes", "match"),
+    [
+        ({"batch": 0}, "leave out batch="),
+        ({"best": np.zeros(2)}, r"best= is array"),
+        ({"by_epoch": {1: 2.0}}, r"by_epoch= is \{1: 2.0\}"),
+        ({"pair": (1, 2)}, r"pair= is \(1, 2\)"),
+    ],
+)
+def test_what_data_can_not_keep_is_refused(attributes: dict[str, Any], match: str) -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=match):
+        KerasState(model, data=_Data(), **attributes)
+    with pytest.raises(TypeError, match="data= takes a trepak.chicle.ChunkedDataset"):
+        KerasState(model, data=np.zeros(3))
+
+
 def test_a_failure_leaves_the_model_to_the_roll() -> None:
     """`restore` comes before the roll, which may go on from now: then the model of now counts."""
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -38,3 +59,25 @@ def test_a_failure_leaves_the_model_to_the_roll() -> None:
     for value, wanted in zip(model.get_weights(), now, strict=True):
         np.testing.assert_array_equal(value, wanted)
     assert state.epoch == 3
+
+
+def test_an_attribute_that_was_changed_to_what_can_not_be_kept_is_named() -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    state = KerasState(model, data=_Data(), losses=[float("nan")], name=None)
+    state.sync()
+    assert str(state.losses) == "[nan]" and state.name is None
+    state.losses = np.zeros(2)
+    with pytest.raises(ValueError, match=r"losses= is array.* \(rank 0\)"):
+        state.sync()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int32"])
+def test_variables_of_any_dtype_come_back(dtype: str) -> None:
+    values = tf.reshape(tf.cast(tf.range(6), dtype), [2, 3])
+    ours, theirs = tf.Variable(values), tf.Variable(tf.zeros_like(values))
+    saved = saved_values.packed([ours], {"epoch": 3})
+    assert saved_values.unpacked(saved, [theirs]) == {"epoch": 3}
+    tf.debugging.assert_equal(theirs, ours)
+    with pytest.raises(ValueError, match="is not that of the ranks that it has joined"):
+        saved_values.unpacked(saved, [theirs, ours])

@@ -52,10 +52,8 @@ def objective(weights: np.ndarray, c: float = C) -> float:
 def fit(x: Any, y: Any = None, c: float = C) -> Any:
     from trepak.glm import LinearSVC
 
-    model = LinearSVC(
-        c, loss="hinge", fit_intercept=False, tol=TOL, chunk_bytes=4096, random_state=0
-    )
-    return model.fit(x, y)
+    how = {"tol": TOL, "chunk_bytes": 4096, "random_state": 0, "replicas": True}
+    return LinearSVC(c, loss="hinge", fit_intercept=False, **how).fit(x, y)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from trepak.tf_plugins.chicle import chunked_samples
 from trepak.tf_plugins.chicle.chunked_fit import fitting
 from trepak.tf_plugins.chicle.chunked_iterations import ChunkedIterations
+from trepak.tf_plugins.chicle.chunked_options import ChunkedOptions
 from trepak.tf_plugins.chicle.chunked_samples import Structure, check_alike
 from trepak.tf_plugins.chicle.cluster import Arrays, Cluster, cluster_of_job
 from trepak.tf_plugins.chicle.cutting import Cutting
@@ -87,8 +88,10 @@ class ChunkedDataset(FitData, MovingData):
                 else than the others; or there are fewer chunks than ranks.
             HorovodInternalError: another rank has died or left.
         """
-        self._batch_size, self._chunk_bytes, self._seed = batch_size, chunk_bytes, seed
-        self._policies = [Rebalancing()] if policies is None else policies
+        policies = [Rebalancing()] if policies is None else policies
+        self._options = ChunkedOptions(
+            batch_size, chunk_bytes, policies, seed, commit_seconds, replicas
+        )
         self._source = x if isinstance(x, Source) else None
         self._arrays = x, y, sample_weight
         self._is_fitted = False
@@ -120,11 +123,10 @@ class ChunkedDataset(FitData, MovingData):
             if y is not None or sample_weight is not None:
                 raise ValueError("a source has targets and weights, too: leave y, sample_weight.")
             x, y, sample_weight = self._source.samples(part, parts)
-        if self._batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self._batch_size}.")
+        self._options.check()
         given = chunked_samples.given(x, y, sample_weight)
         self._structure = Structure.of(given)
-        return Cutting(self._structure.fields(given), [DRAWN], self._chunk_bytes)
+        return Cutting(self._structure.fields(given), [DRAWN], self._options.chunk_bytes)
 
     def _cut_once(self, part: int, parts: int) -> Cutting:
         """Returns how a part is cut: anew, unless that is known from the beginning."""
@@ -135,13 +137,7 @@ class ChunkedDataset(FitData, MovingData):
         def cut() -> tuple[Cutting, dict[str, str]]:
             cutting = self._cut(cluster.rank, cluster.size)
             assert self._structure is not None
-            numbers = {
-                "batch_size": self._batch_size,
-                "chunk_bytes": self._chunk_bytes,
-                "seed": self._seed,
-            }
-            about = {name: str(int(value)) for name, value in numbers.items()}
-            return cutting, about | {"samples": self._structure.told()}
+            return cutting, self._options.facts() | {"samples": self._structure.told()}
 
         cutting, facts = cluster.together(cut, "the samples")
         check_alike(facts)
@@ -153,15 +149,17 @@ class ChunkedDataset(FitData, MovingData):
         if len(working) < cluster.size and not (has_joined and tasks.stores.keys() <= working):
             raise ValueError(
                 f"there are {len(tasks.sizes)} chunks for {cluster.size} ranks: give smaller "
-                f"ones (chunk_bytes is {self._chunk_bytes}), or more samples."
+                f"ones (chunk_bytes is {self._options.chunk_bytes}), or more samples."
             )
+        if cluster.rank == 0:
+            self._options.warn_of_few(len(tasks.sizes), len(working))
         assert self._structure is not None
         self.iterations = ChunkedIterations(
             tasks,
             cluster,
-            self._policies,
+            self._options.policies,
             self._structure.names,
-            self._seed,
+            self._options.seed,
             self._elastic,
         )
         # Their threads know of the policies alone.
@@ -215,7 +213,7 @@ class ChunkedDataset(FitData, MovingData):
 
     def __len__(self) -> int:
         """The steps of an epoch: of all ranks' samples, the same on all of them."""
-        return self.iterations.steps(self._batch_size)
+        return self.iterations.steps(self.batch_size)
 
     def statistics(self) -> dict[str, int]:
         """Returns counts.
@@ -245,7 +243,7 @@ class ChunkedDataset(FitData, MovingData):
         try:
             with (
                 self.iterations.short_epochs(),
-                fitting(self.iterations, self._batch_size, model, arguments),
+                fitting(self.iterations, self.batch_size, model, arguments),
             ):
                 yield
         finally:
@@ -275,14 +273,14 @@ class ChunkedDataset(FitData, MovingData):
         batches, structure = self.iterations.batches, self._structure
         assert structure is not None
         if not batches.steps_left:  # Keras builds a model from a batch
-            yield structure.packed(batches.first(self._batch_size))
+            yield structure.packed(batches.first(self.batch_size))
         while batches.steps_left:
             yield structure.packed(batches.take())
 
     @property
     def batch_size(self) -> int:
         """Samples of a step, divided by the number of ranks."""
-        return self._batch_size
+        return self._options.batch_size
 
     @property
     def num_batches(self) -> int:

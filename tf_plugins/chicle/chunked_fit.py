@@ -25,6 +25,7 @@ _REFUSED = {
     "y": "give it to ChunkedDataset",
     "sample_weight": "give it to ChunkedDataset",
     "class_weight": "give ChunkedDataset a sample_weight",
+    "batch_size": "give it to ChunkedDataset",
     "steps_per_epoch": "an epoch is a pass over all samples",
 }
 

@@ -37,10 +37,13 @@ class _LinearClassifier(ClassifierMixin, LinearModel, abc.ABC):
         random_state: Any = None,
         chunk_bytes: int = CHUNK_BYTES,
         tasks: int = 1,
+        commit_seconds: float = 10.0,
+        replicas: bool = False,
         verbose: int = 0,
     ) -> None:
         """Makes one to be fitted; see `LinearSVC`."""
-        super().__init__(tol, max_iter, random_state, chunk_bytes, tasks, verbose)
+        how = chunk_bytes, tasks, commit_seconds, replicas, verbose
+        super().__init__(tol, max_iter, random_state, *how)
         self.C = C
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
@@ -96,6 +99,8 @@ class LinearSVC(_LinearClassifier):
         random_state: Any = None,
         chunk_bytes: int = CHUNK_BYTES,
         tasks: int = 1,
+        commit_seconds: float = 10.0,
+        replicas: bool = False,
         verbose: int = 0,
     ) -> None:
         """Makes one to be fitted.
@@ -114,6 +119,8 @@ class LinearSVC(_LinearClassifier):
             tasks: of a process that is alone: threads, each with its own part of the samples.
                 Several need more passes, each of which is shorter. Under horovodrun each rank is
                 one task.
+            commit_seconds: see `trepak.chicle.train`.
+            replicas: see there.
             verbose: 1: shows the duality gap as it falls, on rank 0.
         """
         super().__init__(
@@ -126,6 +133,8 @@ class LinearSVC(_LinearClassifier):
             random_state=random_state,
             chunk_bytes=chunk_bytes,
             tasks=tasks,
+            commit_seconds=commit_seconds,
+            replicas=replicas,
             verbose=verbose,
         )
         self.loss = loss

@@ -51,7 +51,8 @@ def fit(model: Any, task: LinearTask, seed: int) -> Fitted:
     with progress(model) as show:
         policies = (ElasticScaling(seed), Rebalancing(seed=seed)) if is_elastic() else ()
         tasks = model.tasks if cluster_of_job().size == 1 else None
-        train(trainer, trainer.cut, policies, seed, tasks, after=show)
+        kept = model.commit_seconds, model.replicas
+        train(trainer, trainer.cut, policies, seed, tasks, *kept, after=show)
     cocoa = trainer.cocoa
     return Fitted(
         cocoa.weights, cocoa.iterations, cocoa.gaps[-1], cocoa.has_converged, trainer.facts

@@ -82,6 +82,8 @@ class LinearModel(BaseEstimator, abc.ABC):
         random_state: Any,
         chunk_bytes: int,
         tasks: int,
+        commit_seconds: float,
+        replicas: bool,
         verbose: int,
     ) -> None:
         """Keeps what all estimators are given; see `LinearSVC`."""
@@ -90,6 +92,8 @@ class LinearModel(BaseEstimator, abc.ABC):
         self.random_state = random_state
         self.chunk_bytes = chunk_bytes
         self.tasks = tasks
+        self.commit_seconds = commit_seconds
+        self.replicas = replicas
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
@@ -148,7 +152,13 @@ class LinearModel(BaseEstimator, abc.ABC):
 
 def check_parameters(model: Any) -> None:
     """Raises ValueError or TypeError for parameters that are out of range, or of another type."""
-    numbers_ = ["C", "alpha", "tol", *["intercept_scaling"] * getattr(model, "fit_intercept", 0)]
+    numbers_ = [
+        "C",
+        "alpha",
+        "tol",
+        "commit_seconds",
+        *["intercept_scaling"] * getattr(model, "fit_intercept", 0),
+    ]
     wanted: dict[str, Any] = dict.fromkeys(numbers_, numbers.Real)
     wanted |= dict.fromkeys(("max_iter", "tasks", "chunk_bytes"), numbers.Integral)
     for name, kind in wanted.items():

@@ -29,6 +29,8 @@ class Ridge(RegressorMixin, LinearModel):
         random_state: Any = None,
         chunk_bytes: int = CHUNK_BYTES,
         tasks: int = 1,
+        commit_seconds: float = 10.0,
+        replicas: bool = False,
         verbose: int = 0,
     ) -> None:
         """Makes one to be fitted.
@@ -42,11 +44,14 @@ class Ridge(RegressorMixin, LinearModel):
             random_state: see there.
             chunk_bytes: see there.
             tasks: see there.
+            commit_seconds: see there.
+            replicas: see there.
             verbose: see there.
         """
         self.alpha = alpha
         self.fit_intercept = fit_intercept
-        super().__init__(tol, max_iter, random_state, chunk_bytes, tasks, verbose)
+        how = chunk_bytes, tasks, commit_seconds, replicas, verbose
+        super().__init__(tol, max_iter, random_state, *how)
 
     def _task(self, given: Given) -> LinearTask:
         return _Ridge(given, self.alpha, self.fit_intercept)

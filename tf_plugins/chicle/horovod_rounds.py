@@ -9,6 +9,7 @@ from horovod.common.elastic import notification_manager
 
 from trepak.horovod_ext import basics, membership
 from trepak.tf_plugins.chicle.cluster import cluster_of_job
+from trepak.tf_plugins.chicle.cutting import Cutting
 from trepak.tf_plugins.chicle.elastic_training import After, ElasticTraining
 from trepak.tf_plugins.chicle.job_trainings import JobTrainings
 from trepak.tf_plugins.chicle.members import ResourceManager
@@ -115,25 +116,36 @@ def train(
 
     Raises:
         SystemExit: this rank has left the job, or all were given notice.
+        TypeError: `cut` returned something else.
         ValueError: samples can't be read, or another rank has failed; or this rank has joined
             others that trained something else.
         HorovodInternalError: a rank has died, in a job that isn't elastic.
     """
+    cut_ = functools.partial(_checked, cut)
     if is_elastic():
         hosts = _hosts_of_job()
         elastic = ElasticTraining(
-            trainer, cut, hosts, policies, seed, commit_seconds, replicas, say=say
+            trainer, cut_, hosts, policies, seed, commit_seconds, replicas, say=say
         )
         return _train_in_rounds(elastic, hosts.state, after)
     cluster = cluster_of_job()
     trainer.begin(cluster)
     part = cluster.rank, cluster.size
-    cutting, _ = cluster.together(lambda: (cut(*part), None), "how samples are cut")
+    cutting, _ = cluster.together(lambda: (cut_(*part), None), "how samples are cut")
     seed = cluster.gather(seed, "the seed")[0]
     placed = place(cutting, tasks or cluster.size, cluster, seed)
     with Training(trainer, placed, cluster, policies) as training:
         training.run(after)
     return training
+
+
+def _checked(cut: Cut, part: int, parts: int) -> Cutting:
+    made = cut(part, parts)
+    if not isinstance(made, Cutting):
+        raise TypeError(
+            f"cut(part, parts) must return a chicle.Cutting, and returned {made!r:.200}."
+        )
+    return made
 
 
 def _train_in_rounds(elastic: ElasticTraining, state: MemberState, after: After | None) -> Training:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,11 +16,11 @@ from trepak.horovod_ext import basics, membership
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.reduced_sites import ReducedSites
 from trepak.horovod_ext.variables import check_agreement, tf_variable
+from trepak.tf_plugins.model import saved_values
 from trepak.tf_plugins.model.member_state import RUN, TERMINATED, MemberState, check_kind, say
 
 # Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
 COUNTED_IN = "batch_counted_in"
-_ATTRIBUTES = "attributes"
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,6 +190,7 @@ class TensorFlowKerasState(TensorFlowState):
                 then commits and looks for other hosts; attributes are of what JSON can hold.
 
         Raises:
+            TypeError: `data` is something else.
             ValueError: the model is not built, or there is no optimizer; or an attribute does not
                 go together with data.
         """
@@ -205,7 +205,11 @@ class TensorFlowKerasState(TensorFlowState):
         self.optimizer = optimizer
         self._data: MovingData | None = kwargs.pop("data", None)
         if self._data is not None:
-            _check_attributes(kwargs)
+            if not isinstance(self._data, MovingData):
+                raise TypeError(
+                    f"data= takes a trepak.chicle.ChunkedDataset, got {self._data!r:.200}."
+                )
+            saved_values.check_attributes(kwargs)
         super().__init__([*model.weights, *optimizer.variables], **kwargs)
 
     def save(self) -> None:
@@ -241,16 +245,13 @@ class TensorFlowKerasState(TensorFlowState):
 
     def _all(self) -> dict[str, np.ndarray]:
         """Returns all variables and attributes of now."""
-        values = {f"variable {n}": v.numpy() for n, v in enumerate(self.variables)}
         attributes = {name: getattr(self, name) for name in self._saved_state}
-        return values | {_ATTRIBUTES: np.asarray(json.dumps(attributes))}
+        return saved_values.packed(self.variables, attributes)
 
     def _take(self, saved: dict[str, np.ndarray]) -> None:
         """Takes what `_all` has returned, on this rank or on another."""
-        for number, variable in enumerate(self.variables):
-            variable.assign(saved[f"variable {number}"])
+        self._saved_state = saved_values.unpacked(saved, self.variables)
         self._save_variables()
-        self._saved_state = json.loads(str(saved[_ATTRIBUTES]))
         self._set_attrs()
 
     def _flush(self) -> None:
@@ -268,22 +269,6 @@ class TensorFlowKerasState(TensorFlowState):
         if self._distribution.accumulator is not None:
             self._distribution.accumulator.reset()
         self._distribution.step.restart()
-
-
-def _check_attributes(attributes: dict[str, Any]) -> None:
-    """Raises ValueError for those that a state with data can't have."""
-    if "batch" in attributes:
-        raise ValueError(
-            "the data know which samples a pass has left: leave out batch=, and "
-            "UpdateBatchStateCallback."
-        )
-    for name, value in attributes.items():
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"a state with data= keeps what JSON can hold, and {name}= is {value!r}."
-            ) from error
 
 
 class KerasState(TensorFlowKerasState):
