@@ -82,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--lab",
         action="store_true",
-        help="measure in a lab what the usual run has no time for: how all models scale (sven)",
+        help="measure in a lab what the usual run has no time for: how all models scale (sven), "
+        "elastic jobs beside their projections (chicle)",
     )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(
