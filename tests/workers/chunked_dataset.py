@@ -20,6 +20,7 @@ from rna import check_equal_on_all_ranks, expect, weights
 import trepak
 import trepak.keras as hvd
 from trepak import chicle
+from trepak.horovod_ext import exchange
 from trepak.tf_plugins.chicle import chunked_iterations
 
 # Else several averages would pass in an iteration of these models, which are quick.
@@ -267,6 +268,32 @@ def trainings_follow_one_that_was_ended() -> None:
         fitted(data, 2, model)
         watch.check_epochs(steps, 2)
         check_equal_on_all_ranks(model)
+
+
+class StopsAlone(keras.callbacks.Callback):
+    """Ends a training amid an iteration, on the last rank: as TerminateOnNaN may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+        if batch == H + 1 and hvd.rank() == hvd.size() - 1:
+            self.model.stop_training = True
+
+
+@case
+def a_rank_that_stops_stops_all() -> None:
+    """At the end of the iteration: else the others would wait for it."""
+    data, model, stops = dataset(), same(dense_model), StopsAlone()
+    assert len(data) > 2 * H
+    fitted(data, 2, model, [stops])
+    assert exchange.gather(stops.batches, "batches") == [2 * H] * hvd.size()
+    check_equal_on_all_ranks(model)
+    watch = Watch(data, model)
+    fitted(data, 2, model)
+    watch.check_epochs(len(data), 2)
 
 
 @case

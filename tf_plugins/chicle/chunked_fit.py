@@ -139,6 +139,7 @@ class BetweenIterations(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Has ranks count the steps of an iteration from here."""
         flush(self.model)
+        self._iterations.stops = False
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Begins a pass over all samples; before, other ranks may come."""
@@ -146,8 +147,13 @@ class BetweenIterations(keras.callbacks.Callback):
         self._begin(is_new=True)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Ends the iteration, if it was its last batch: chunks move; a collective call."""
+        """Ends the iteration, if it was its last batch: chunks move; a collective call.
+
+        A callback that stops this rank does so then, and stops all.
+        """
         batches = self._iterations.batches
+        if self.model.stop_training:  # the others would wait for this rank
+            self.model.stop_training, self._iterations.stops = False, True
         if batches.steps_left == 0:
             flush(self.model)
         to_average = self._steps_to_average()
@@ -155,7 +161,10 @@ class BetweenIterations(keras.callbacks.Callback):
             next_pass_of = self._iterations.steps(self._batch_size)
             seconds, averages = max(self._seconds, 0.0), self._averages() - self._averages_then
             self._iterations.end(self._samples, seconds, max(averages, 1), next_pass_of)
-            if batches.steps_left:  # at an epoch's end callbacks have yet to hear of it
+            self.model.stop_training = self._iterations.stops
+            if (
+                batches.steps_left and not self._iterations.stops
+            ):  # at an epoch's end callbacks have yet to hear of it
                 self._iterations.between()
                 self._begin()
         elif batches.batches_left < batches.steps_left and (

@@ -41,6 +41,7 @@ class ChunkedIterations:
         iterations: how many have ended.
         averages: after how many averages the present one ends.
         moved: chunks that have changed hands, of all ranks.
+        stops: whether this rank wants to stop; after `end`, whether any does.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class ChunkedIterations:
         rng = np.random.default_rng([seed, self._task, self.iterations])
         self.batches = TaskBatches(store, fields, rng)
         self.last: IterationMetrics | None = None
-        self.moved, self.averages = 0, 1
+        self.moved, self.averages, self.stops = 0, 1, False
         self._began = time.perf_counter()
         self.scheduler = Scheduler(tasks, cluster, policies)  # last, as it starts threads
 
@@ -148,12 +149,14 @@ class ChunkedIterations:
             told = None if self._elastic is None else self._elastic.rounds.tell()
             each = (time.perf_counter() - self._began) / averages
             wanted = min(max(1, round(SECONDS / each)), _MOST_AVERAGES)
-            return None, {**report, "left": left, "told": told, "averages": wanted}
+            about = {"left": left, "told": told, "averages": wanted, "stops": self.stops}
+            return None, {**report, **about}
 
         _, facts = self.cluster.together(tell, f"iteration {self.iterations}")
         tasks, plan = reporting.read(facts)
         self.last = IterationMetrics(self.iterations, tasks)
         self._told, self.averages = [fact["told"] for fact in facts], facts[0]["averages"]
+        self.stops = any(fact["stops"] for fact in facts)
         self.iterations += 1
         if plan["shares"]:
             raise ValueError(
