@@ -92,6 +92,74 @@ def test_files_that_are_wrong_are_named(tmp_path: Path) -> None:
         chicle.CsvFile(tmp_path / "none").mine()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"features": 4}, "a line has column 0, and columns count from 1: give zero_based=True"),
+        (
+            {"features": 3, "zero_based": True},
+            "column 3, .*columns 0 to 2: give features=4 .*1",
+        ),
+        ({"features": 0}, "features must be a whole number above 0, got 0"),
+        ({"features": "4"}, "features must be a whole number above 0, got '4'"),
+    ],
+)
+def test_columns_of_libsvm_that_do_not_fit_are_named(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    x, y = samples()
+    path = tmp_path / "from_0.svm"
+    dump_svmlight_file(x, y, str(path))  # columns from 0 on
+    with pytest.raises(ValueError, match=f"from_0.svm: .*{said}"):
+        chicle.LibsvmFile(path, **options).mine()
+    found, _ = chicle.LibsvmFile(path, 5, zero_based=True).mine()
+    np.testing.assert_array_equal(found.toarray(), np.column_stack([x, np.zeros(50)]))
+    dump_svmlight_file(x, y, str(path), zero_based=False)
+    with pytest.raises(ValueError, match="column 4, .*columns 1 to 3: give features=4 at least.$"):
+        chicle.LibsvmFile(path, 3).mine()
+
+
+@pytest.mark.parametrize("text", ["1 a:3", "1 -1:3", "1 2:3 1:4", "1 99999999999:3", "1,2 1:3"])
+def test_lines_of_libsvm_that_are_wrong_name_the_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "wrong.svm"
+    path.write_text(f"{text}\n")
+    with pytest.raises(ValueError, match="wrong.svm: .*[^.]. Lines must be a target and pairs"):
+        chicle.LibsvmFile(path, 4).mine()
+
+
+@pytest.mark.parametrize("target", [5, 99, -6])
+def test_a_target_that_is_no_column_is_named(tmp_path: Path, target: int) -> None:
+    path = tmp_path / "five.csv"
+    path.write_text("1,2,3,4,5\n")
+    with pytest.raises(ValueError, match=f"five.csv: .*target={target}, .* 5: give 0 to 4, or -1"):
+        chicle.CsvFile(path, target).mine()
+    with pytest.raises(ValueError, match="five.csv: target must be .* a column, got 'y'"):
+        chicle.CsvFile(path, "y")  # type: ignore[arg-type]
+
+
+def test_lines_of_csv_that_are_wrong_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.csv"
+    for text in (b"a,b\n1,2\n", b"1,2\n3\n", b"\xff\xfe1,2\n"):
+        path.write_bytes(text)
+        with pytest.raises(ValueError, match="wrong.csv: .*[^.]. Lines must be .*skip_header=True"):
+            chicle.CsvFile(path).mine()
+    path.write_text("")
+    with pytest.raises(ValueError, match="wrong.csv in part 0 of 1: give a file that has samples"):
+        chicle.CsvFile(path).mine()
+
+
+def test_files_that_np_save_did_not_write_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.npy"
+    np.save(path, np.zeros((50, 4)))
+    whole = path.read_bytes()
+    np.save(path, np.array([1, "a", None], object), allow_pickle=True)
+    for data in (path.read_bytes(), b"1,2\n3,4\n", b"", whole[:300]):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="wrong.npy: .*Give files that np.save") as caught:
+            chicle.NpyFiles(path)
+        assert "pickle" not in str(caught.value)
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_rows_of_arrays(size: int) -> None:
     x, y = samples()
@@ -118,7 +186,8 @@ def test_what_a_source_returns_is_checked() -> None:
         with pytest.raises(ValueError, match=r"Odd.read returned [014] values, .*return samples,"):
             trepak.glm.Ridge().fit(Odd(read))
     for some in (Odd(x), Odd((x,)), chicle.Arrays(x)):
-        with pytest.raises(ValueError, match="requires y to be passed"):
+        name = type(some).__name__
+        with pytest.raises(ValueError, match=f"^{name} gives samples without targets.*Arrays.x, y"):
             trepak.glm.Ridge().fit(some)
     weighted = trepak.glm.Ridge(random_state=0).fit(Odd((x, y, np.ones(len(x)))))
     plain = trepak.glm.Ridge(random_state=0).fit(chicle.Arrays(x, y))

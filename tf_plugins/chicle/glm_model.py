@@ -54,11 +54,19 @@ class Given:
             parts: how many of them there are.
             check: is called with the targets.
             checks: of scikit-learn's `validate_data`.
+
+        Raises:
+            ValueError: samples, targets, weights or parameters are wrong, or there are no targets.
         """
         check_parameters(self._model)
         x, y, sample_weight = self._arrays
         if self._source is not None:
             x, y, sample_weight = self._source.samples(part, parts)
+            if y is None:
+                raise ValueError(
+                    f"{type(self._source).__name__} gives samples without targets: a linear model "
+                    "needs a source of both, e.g. trepak.chicle.Arrays(x, y)."
+                )
         options = {"accept_sparse": "csr", "dtype": _DTYPES, "accept_large_sparse": False}
         if parts > 1:  # some rank may have nothing to read
             options["ensure_min_samples"] = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import io
+import numbers
 import os
 from pathlib import Path
 from typing import Any
@@ -90,9 +91,9 @@ class NpyFiles(Source):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: they differ in their rows, or one has none.
+            ValueError: they differ in their rows, or one is no array of numbers with rows.
         """
-        self._arrays = [np.load(path, mmap_mode="r") for path in paths]
+        self._arrays = [_mapped(path) for path in paths]
         lengths = {str(path): np.shape(a)[:1] for path, a in zip(paths, self._arrays, strict=True)}
         if len(set(lengths.values())) != 1 or () in lengths.values():
             raise ValueError(f"files of the same samples have as many rows: {lengths}.")
@@ -115,8 +116,14 @@ class LibsvmFile(Source):
             path: of the file.
             features: columns of a sample, whatever lines are read.
             dtype: of the values: float32 or float64.
-            zero_based: whether columns count from 0; LIBSVM's count from 1.
+            zero_based: whether columns count from 0, as scikit-learn's `dump_svmlight_file` writes
+                them by default; LIBSVM's count from 1.
+
+        Raises:
+            ValueError: `features` is no whole number above 0.
         """
+        if not _is_whole(features) or features < 1:
+            raise ValueError(f"{path}: features must be a whole number above 0, got {features!r}.")
         self._path, self._features = Path(path), features
         self._dtype, self._zero_based = dtype, zero_based
 
@@ -125,20 +132,40 @@ class LibsvmFile(Source):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a line is no sample, has a column beyond the features, or there is none.
+            ValueError: a line is no sample, or has a column before or beyond the features; or there
+                is no line.
         """
         from sklearn.datasets import load_svmlight_file
 
         lines = io.BytesIO(_lines(self._path, part, parts))
         try:
-            rows, targets = load_svmlight_file(
-                lines, n_features=self._features, dtype=self._dtype, zero_based=self._zero_based
-            )
-        except ValueError as error:
-            raise ValueError(f"{self._path}: {error}") from error
+            rows, targets = load_svmlight_file(lines, dtype=self._dtype, zero_based=True)
+        except (ValueError, OverflowError) as error:
+            remedy = "Lines must be a target and pairs column:value, in the order of columns."
+            raise _wrong(self._path, error, remedy) from error
+        self._place(rows)
         if rows.nnz <= np.iinfo(np.int32).max:  # estimators take no wider ones
             rows.indices, rows.indptr = (a.astype(np.int32) for a in (rows.indices, rows.indptr))
         return rows, targets
+
+    def _place(self, rows: Any) -> None:
+        """Has columns count from 0, and be as many as the features."""
+        first = 0 if self._zero_based else 1
+        if rows.indices.min(initial=first) < first:
+            raise ValueError(
+                f"{self._path}: a line has column 0, and columns count from 1: give "
+                "zero_based=True if they count from 0 in this file."
+            )
+        last = int(rows.indices.max(initial=first))
+        if last - first >= self._features:
+            or_else = ", or leave out zero_based=True if they count from 1" * self._zero_based
+            raise ValueError(
+                f"{self._path}: a line has column {last}, and features={self._features} are the "
+                f"columns {first} to {self._features - 1 + first}: give "
+                f"features={last - first + 1} at least{or_else}."
+            )
+        rows.indices -= first
+        rows.resize(rows.shape[0], self._features)
 
 
 class CsvFile(Source):
@@ -151,10 +178,16 @@ class CsvFile(Source):
 
         Args:
             path: of the file.
-            target: which column is what is to be predicted; the others are features.
+            target: the number of the column that is to be predicted, from 0 on, or from the last
+                one, -1, back; the others are features.
             dtype: of the features: float32 or float64.
             skip_header: whether the first line has names.
+
+        Raises:
+            ValueError: `target` is no whole number.
         """
+        if not _is_whole(target):
+            raise ValueError(f"{path}: target must be the number of a column, got {target!r}.")
         self._path, self._target = Path(path), target
         self._dtype, self._skip_header = dtype, skip_header
 
@@ -163,14 +196,24 @@ class CsvFile(Source):
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a line has other columns than the first one, or what is no number, or there
-                is no line.
+            ValueError: a line has other columns than the first one, or what is no number; or there
+                is no line, or no column `target`.
         """
-        text = _lines(self._path, part, parts, self._skip_header).decode()
+        text = _lines(self._path, part, parts, self._skip_header)
         try:
-            table = np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2, comments=None)
+            table = np.loadtxt(io.StringIO(text.decode()), delimiter=",", ndmin=2, comments=None)
         except ValueError as error:
-            raise ValueError(f"{self._path}: {error}") from error
+            remedy = (
+                "Lines must be as many numbers each, with commas between them; skip_header=True "
+                "leaves out a line of names."
+            )
+            raise _wrong(self._path, error, remedy) from error
+        columns = table.shape[1]
+        if not -columns <= self._target < columns:
+            raise ValueError(
+                f"{self._path}: there is no column target={self._target}, since lines have "
+                f"{columns}: give 0 to {columns - 1}, or -1 for the last one."
+            )
         samples = np.delete(table, self._target, axis=1).astype(self._dtype)
         return samples, table[:, self._target].copy()
 
@@ -203,6 +246,23 @@ class DatasetSamples(Source):
         return tf.nest.map_structure(lambda *each: np.stack(each), *found)
 
 
+def _mapped(path: str | Path) -> np.ndarray:
+    """Returns an array of a file, which is read where it is used."""
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:
+        remedy = "Give files that np.save wrote, each of an array of numbers."
+        raise _wrong(path, error, remedy) from error
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral)
+
+
+def _wrong(path: str | Path, error: Exception, remedy: str) -> ValueError:
+    return ValueError(f"{path}: {str(error).rstrip('.')}. {remedy}")
+
+
 def _part(length: int, part: int, parts: int) -> tuple[int, int]:
     """Returns where a part of something begins and ends."""
     return length * part // parts, length * (part + 1) // parts
@@ -222,7 +282,6 @@ def _lines(path: Path, part: int, parts: int, skip_first: bool = False) -> bytes
         if text and not text.endswith(b"\n"):
             text += file.readline()  # of the next part
     if not text.strip():
-        raise ValueError(
-            f"there is no line of {path} in part {part} of {parts}: start fewer ranks."
-        )
+        remedy = "start fewer ranks" if parts > 1 else "give a file that has samples"
+        raise ValueError(f"there is no line of {path} in part {part} of {parts}: {remedy}.")
     return text
