@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,10 @@ from trepak.ops.loader import call, in_place
 from trepak.tf_plugins.chicle.cluster import OneProcess
 from trepak.tf_plugins.chicle.cocoa import CocoaTrainer, Problem, Problems, seed_of
 from trepak.tf_plugins.chicle.cutting import Cutting
+from trepak.tf_plugins.chicle.glm_model import Given
+from trepak.tf_plugins.chicle.glm_trainer import GlmTrainer
 from trepak.tf_plugins.chicle.placing import place
+from trepak.tf_plugins.chicle.sources import Arrays
 from trepak.tf_plugins.chicle.training import Training
 
 
@@ -263,6 +267,25 @@ def test_parameters_that_are_wrong_are_named(model: Any, message: str) -> None:
         model.fit(*classes(50))
 
 
+class Empty(OneProcess):
+    """Two ranks, which have the same: no samples."""
+
+    size = 2
+
+    def gather(self, fact: Any, about: str) -> list[Any]:
+        return 2 * super().gather(fact, about)
+
+
+@pytest.mark.parametrize("model", [LinearSVC(), LogisticRegression(), Ridge()])
+@pytest.mark.parametrize("has_source", [True, False])
+def test_ranks_without_any_samples_are_an_error(model: Any, has_source: bool) -> None:
+    x, y = np.zeros((0, 3)), np.zeros(0)
+    given = Given(model, Arrays(x, y), None, None) if has_source else Given(model, x, y, None)
+    trainer = GlmTrainer(model, model._task(given), seed=0)
+    with pytest.raises(ValueError, match="none of the 2 ranks has samples for .*: give fit"):
+        trainer.begin(Empty())
+
+
 def test_the_gap_is_shown_as_it_falls(capsys: pytest.CaptureFixture[str]) -> None:
     """With the first and the last iteration, and no more than two lines a second between."""
     model = LinearSVC(C=0.01, tasks=2, chunk_bytes=20_000, verbose=1).fit(*classes(500))
@@ -270,6 +293,8 @@ def test_the_gap_is_shown_as_it_falls(capsys: pytest.CaptureFixture[str]) -> Non
     assert first.startswith("LinearSVC iteration 0: duality gap 1.00e+00")
     assert last.startswith(f"LinearSVC iteration {model.n_iter_ - 1}: duality gap")
     assert "2 tasks, the slowest" in last
+    LinearSVC(C=0.01, verbose=1).fit(*classes(500))
+    assert re.search(r", 1 task, [0-9.]+ ms$", capsys.readouterr().out.splitlines()[-1])
 
 
 def test_a_sparse_matrix_may_have_columns_in_any_order_and_twice() -> None:

@@ -160,6 +160,8 @@ def what_is_wrong_on_one_rank_is_an_error_of_all_at_once() -> None:
         (lambda: LinearSVC(other).fit(x, y), f"C = 0.1, rank {last} one with 0.2"),
         (lambda: (Ridge if other > 0.15 else LinearSVC)().fit(x, y), "class = LinearSVC"),
         (lambda: LinearSVC(chunk_bytes=64 + (hvd.rank() < last) * 9999).fit(x, y), "chunk_bytes ="),
+        (lambda: LinearSVC().fit(x[:0], y[:0]), f"none of the {hvd.size()} ranks has samples"),
+        (lambda: Ridge().fit(chicle.Arrays(x[:0], y[:0])), "samples for Ridge: give fit samples"),
     ):
         began = time.monotonic()
         with pytest.raises(ValueError, match=re.escape(said)) as caught:

@@ -31,22 +31,28 @@ def agree(model: Any, read: Callable[[], Any], cluster: Cluster) -> Any:
 
     Raises:
         ValueError: the ranks were asked for different models, or have samples of different features
-            or dtypes; or another rank's are wrong. Raised on all ranks.
+            or dtypes, or none at all; or another rank's are wrong. Raised on all ranks.
         Exception: what `read` raises.
     """
 
-    def make() -> tuple[Any, dict[str, str]]:
+    def make() -> tuple[Any, tuple[dict[str, str], int]]:
         part = read()
-        return part, _facts(model, part.x, str(part.x.dtype))
+        return part, (_facts(model, part.x, str(part.x.dtype)), part.x.shape[0])
 
-    part, facts = cluster.together(make, "what is to be fitted")
-    for rank, theirs in enumerate(facts):
-        for name, value in facts[0].items():
-            if theirs.get(name) != value:
+    part, told = cluster.together(make, "what is to be fitted")
+    first = told[0][0]
+    for rank, (facts, _) in enumerate(told):
+        for name, value in first.items():
+            if facts.get(name) != value:
                 raise ValueError(
                     f"rank 0 fits a model with {name} = {value}, rank {rank} one with "
-                    f"{theirs.get(name)}: give all ranks the same."
+                    f"{facts.get(name)}: give all ranks the same."
                 )
+    if not any(samples for _, samples in told):
+        raise ValueError(
+            f"none of the {len(told)} ranks has samples for {type(model).__name__}: give fit "
+            "samples on one rank at least, or a source that has some."
+        )
     return part
 
 

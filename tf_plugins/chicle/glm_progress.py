@@ -39,7 +39,10 @@ def progress(model: Any) -> Iterator[Callable[[IterationMetrics], None] | None]:
 def _line(name: str, metrics: IterationMetrics) -> str:
     values, tasks = metrics.values, metrics.tasks
     slowest = max((task.seconds for task in tasks.values()), default=0.0)
+    took = f"1 task, {1000 * slowest:.1f} ms"
+    if len(tasks) != 1:
+        took = f"{len(tasks)} tasks, the slowest {1000 * slowest:.1f} ms"
     return (
         f"{name} iteration {metrics.iteration}: duality gap {values['gap']:.2e}, objective "
-        f"{values['primal']:.6g}, {len(tasks)} tasks, the slowest {1000 * slowest:.1f} ms"
+        f"{values['primal']:.6g}, {took}"
     )
