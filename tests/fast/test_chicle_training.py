@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trepak.horovod_ext import basics
 from trepak.tf_plugins.chicle.chunk import Field
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
 from trepak.tf_plugins.chicle.cluster import OneProcess
@@ -216,7 +217,10 @@ def test_the_training_of_the_page_runs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "chicle.md").read_text()
     block = next(b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Mean" in b)
     made: dict[str, Any] = {}
-    exec(block, made)  # noqa: S102
+    try:
+        exec(block, made)  # noqa: S102
+    finally:
+        basics.shutdown()  # which the block has started
     assert made["trainer"].mean == pytest.approx(499.5, rel=1e-5)
 
 
