@@ -11,7 +11,7 @@ from trepak.scripts.report import Options, Report
 from trepak.scripts.surroundings import Surroundings
 
 SUMMARY = "epochs and virtual time to a goal: Chicle's uni-tasks, micro-tasks; pauses of joins"
-SCALES = True  # --lab: an elastic job in the lab, beside its projection
+SCALES = True  # --lab: elastic jobs in the lab beside their projections, and pauses of joins
 
 
 def measure(options: Options) -> Report:
@@ -36,11 +36,13 @@ def measure(options: Options) -> Report:
     compute_alike()
     with console(stderr=True).status("") as status:
         if options.lab:
-            return chicle_elastic_lab.measure(status.update)
+            in_lab = chicle_elastic_lab.measure(status.update)
+            return chicle_elastic.with_pauses(in_lab, False, status.update)
         train = find_quickly if options.quick else find
         report = summarize([train(case, status.update) for case in CASES], {})
         report = added(report, options.quick, status.update)
-        report = chicle_elastic.with_pauses(report, options.quick, status.update)
+        if options.quick:
+            report = chicle_elastic.with_pauses(report, True, status.update)
     environment = surroundings.environment(f"one process; {IN_A_LAB}; trepak elastic")
     return dataclasses.replace(report, environment=environment)
 

@@ -69,6 +69,11 @@ def run(job: Job) -> int:
         slots = sum(hosts.values())
         if slots < job.np:
             say(f"the job begins when there are {job.np} slots; there are {slots}.")
+        if len(hosts) < 2 and not job.interfaces:
+            say(
+                "Horovod waits for a second host, to find the network that they share: give "
+                "--network-interface if there is to be one (lo, if it is this machine)."
+            )
         with _server(roster, job.interfaces) as server, _kept(roster, job.hosts):
             env = {**os.environ, "TREPAK_MEMBERSHIP": server.credentials}
             outcome = supervise(launcher(job, discovery.script), env=env, keep=_KEPT_LINES)
