@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import statistics
@@ -29,6 +30,7 @@ from trepak.tf_plugins.chicle.virtual import Change
 STEPS = "seconds of a step, in the lab and projected; CoCoA's is an iteration"
 RUN = "elastic jobs in the lab, and their projections"
 _HOSTS, _MOST_OFF = 4, 0.10
+_SEEDS = 10  # projections that tell how much depends on orders
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,13 @@ class Found:
         training: its name.
         notes: of its ranks.
         projected: its iterations in virtual time.
+        others: the steps of projections with other orders of samples and places of chunks.
     """
 
     training: str
     notes: Sequence[Note]
     projected: Sequence[Done]
+    others: Sequence[int] = ()
 
 
 def measure(say: Callable[[str], None]) -> Report:
@@ -120,7 +124,11 @@ def _found(kind: Kind, say: Callable[[str], None]) -> Found:
             for before, after in zip(ran, ran[1:], strict=False)
             if after.tasks < before.tasks
         ]
-        return Found(kind.training, notes, kind.project(spec, _HOSTS, changes))
+        projected, *others = (
+            kind.project(dataclasses.replace(spec, seed=seed), _HOSTS, changes)
+            for seed in range(spec.seed, spec.seed + _SEEDS)
+        )
+        return Found(kind.training, notes, projected, [_steps(one) for one in others])
 
 
 def _run(spec: Spec, period: float, say: Callable[[str], None]) -> list[Note]:
@@ -238,6 +246,8 @@ def _whole(found: Found, ran: Sequence[Done]) -> dict[str, Any]:
         "iterations": len(ran),
         "steps": _steps(ran),
         "projected_steps": _steps(found.projected),
+        "least_of_seeds": min([_steps(found.projected), *found.others]),
+        "most_of_seeds": max([_steps(found.projected), *found.others]),
         "training_seconds": ran[-1].until,
         "projected_seconds": found.projected[-1].until,
         "pauses": len(pauses),
