@@ -59,10 +59,12 @@ class ReducedSites:
     def meet(self) -> None:
         """Takes rank 0's stream in an elastic job, where ranks agree before steps are traced.
 
-        A collective call: ranks may have made different numbers of reducers.
+        A collective call: ranks may have made different numbers of reducers. Of those without a
+        state they must have made as many afterwards.
         """
         if basics.is_elastic() and self._process_set.included():
             self.stream = exchange.gather(self.stream, "a stream", self._process_set)[0]
+            ReducedSites.streams = max(ReducedSites.streams, self.stream + 1)
 
     def agreement(self) -> list[int]:
         """Returns the stream that was agreed on, -1 for none, and on how many sites."""

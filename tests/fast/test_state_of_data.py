@@ -79,5 +79,15 @@ def test_variables_of_any_dtype_come_back(dtype: str) -> None:
     saved = saved_values.packed([ours], {"epoch": 3})
     assert saved_values.unpacked(saved, [theirs]) == {"epoch": 3}
     tf.debugging.assert_equal(theirs, ours)
-    with pytest.raises(ValueError, match="is not that of the ranks that it has joined"):
-        saved_values.unpacked(saved, [theirs, ours])
+    for others, match in (
+        ([theirs, ours], "variable 1 is .*, and theirs missing"),
+        ([], f"variable 0 is missing, and theirs {dtype} .2, 3."),
+        ([tf.Variable(tf.transpose(values))], "variable 0 is .*3, 2.*, and theirs"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            saved_values.unpacked(saved, others)
+
+
+def test_variables_of_text_are_refused() -> None:
+    with pytest.raises(ValueError, match="is of text"):
+        saved_values.packed([tf.Variable("a")], {})

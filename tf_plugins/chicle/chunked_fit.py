@@ -152,7 +152,7 @@ class BetweenIterations(keras.callbacks.Callback):
         A callback that stops this rank does so then, and stops all.
         """
         batches = self._iterations.batches
-        if self.model.stop_training:  # the others would wait for this rank
+        if self.model.stop_training and self._step is not None:  # others would wait for this rank
             self.model.stop_training, self._iterations.stops = False, True
         if batches.steps_left == 0:
             flush(self.model)
@@ -161,7 +161,7 @@ class BetweenIterations(keras.callbacks.Callback):
             next_pass_of = self._iterations.steps(self._batch_size)
             seconds, averages = max(self._seconds, 0.0), self._averages() - self._averages_then
             self._iterations.end(self._samples, seconds, max(averages, 1), next_pass_of)
-            self.model.stop_training = self._iterations.stops
+            self.model.stop_training |= self._iterations.stops
             if (
                 batches.steps_left and not self._iterations.stops
             ):  # at an epoch's end callbacks have yet to hear of it

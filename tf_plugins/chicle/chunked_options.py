@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trepak.tf_plugins.chicle.commit_options import check_commits
 from trepak.tf_plugins.chicle.policy import Policy
 from trepak.tf_plugins.chicle.straggler_mitigation import StragglerMitigation
 
+_WHOLE: Any = numbers.Integral
 _FEW_CHUNKS = 4  # of a rank: each is a quarter of its time, or more
 
 
@@ -37,10 +39,8 @@ class ChunkedOptions:
     def check(self) -> None:
         """Raises ValueError or TypeError for options that are out of range, or of another type."""
         for name, least in (("batch_size", 1), ("chunk_bytes", 1), ("seed", 0)):
-            _check_number(name, getattr(self, name), numbers.Integral, least)
-        _check_number("commit_seconds", self.commit_seconds, numbers.Real, 0)
-        if self.replicas not in (True, False):
-            raise TypeError(f"replicas must be True or False, got {self.replicas!r}.")
+            _check_whole(name, getattr(self, name), least)
+        check_commits(self.commit_seconds, self.replicas)
         for policy in self.policies:
             if not isinstance(policy, Policy):
                 raise TypeError(f"policies must be trepak.chicle's, or made like them: {policy!r}.")
@@ -70,9 +70,8 @@ class ChunkedOptions:
             )
 
 
-def _check_number(name: str, value: Any, kind: Any, least: int) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        what = "a whole number" if kind is numbers.Integral else "a number"
-        raise TypeError(f"{name} must be {what}, got {value!r}.")
-    if not value >= least:
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, _WHOLE):
+        raise TypeError(f"{name} must be a whole number, got {value!r}.")
+    if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value!r}.")

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from trepak.tf_plugins.chicle.commit_options import check_commits
 from trepak.tf_plugins.chicle.glm_fitting import Fitted, fit
 from trepak.tf_plugins.chicle.glm_trainer import LinearTask, Samples
 from trepak.tf_plugins.chicle.horovod_rounds import is_elastic
@@ -160,13 +161,8 @@ class LinearModel(BaseEstimator, abc.ABC):
 
 def check_parameters(model: Any) -> None:
     """Raises ValueError or TypeError for parameters that are out of range, or of another type."""
-    numbers_ = [
-        "C",
-        "alpha",
-        "tol",
-        "commit_seconds",
-        *["intercept_scaling"] * getattr(model, "fit_intercept", 0),
-    ]
+    check_commits(model.commit_seconds, model.replicas)
+    numbers_ = ["C", "alpha", "tol", *["intercept_scaling"] * getattr(model, "fit_intercept", 0)]
     wanted: dict[str, Any] = dict.fromkeys(numbers_, numbers.Real)
     wanted |= dict.fromkeys(("max_iter", "tasks", "chunk_bytes"), numbers.Integral)
     for name, kind in wanted.items():

@@ -112,7 +112,7 @@ def train(
 
     Returns:
         The training, which has ended: `tasks` are this rank's, with their chunks. A rank that has
-        joined since has none.
+        joined since has none, nor has one that the others had lost at the very end.
 
     Raises:
         SystemExit: this rank has left the job, or all were given notice.

@@ -41,7 +41,7 @@ class Source(abc.ABC):
             ValueError: `read` returned something else.
         """
         read = self.read(part, parts)
-        given = read if isinstance(read, tuple) else (read,)
+        given = tuple(read) if isinstance(read, tuple | list) else (read,)
         if not 1 <= len(given) <= 3 or given[0] is None:
             raise ValueError(
                 f"{type(self).__name__}.read returned {len(given)} values, the first of type "

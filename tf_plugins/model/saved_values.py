@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from trepak.horovod_ext import basics
 
-_ATTRIBUTES = "attributes"
+_ATTRIBUTES, _KINDS = "attributes", "kinds"
 
 
 def packed(variables: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -21,12 +23,16 @@ def packed(variables: Sequence[Any], attributes: Mapping[str, Any]) -> dict[str,
         attributes: see `check_attributes`.
 
     Raises:
-        ValueError: an attribute would not come back as it was.
+        ValueError: an attribute would not come back as it was; or a variable is of text.
     """
     check_attributes(attributes)
+    text = [variable.name for variable in variables if variable.dtype == tf.string]
+    if text:
+        raise ValueError(f"a state with data= has variables of numbers, and {text[0]} is of text.")
     values = (np.frombuffer(v.numpy().tobytes(), np.uint8) for v in variables)
     named = {f"variable {number}": value for number, value in enumerate(values)}
-    return named | {_ATTRIBUTES: np.asarray(json.dumps(attributes))}
+    kinds = {_KINDS: np.asarray(json.dumps(_kinds_of(variables)))}
+    return named | kinds | {_ATTRIBUTES: np.asarray(json.dumps(attributes))}
 
 
 def unpacked(saved: Mapping[str, np.ndarray], variables: Sequence[Any]) -> dict[str, Any]:
@@ -39,14 +45,14 @@ def unpacked(saved: Mapping[str, np.ndarray], variables: Sequence[Any]) -> dict[
     Raises:
         ValueError: they are others.
     """
-    theirs = [len(saved[name]) for name in saved if name != _ATTRIBUTES]
-    mine = [variable.shape.num_elements() * variable.dtype.size for variable in variables]
-    if theirs != mine:
-        raise ValueError(
-            f"rank {_rank()}: the model, or its optimizer, is not that of the ranks that it has "
-            f"joined: its variables have {mine} bytes, theirs {theirs}. Start the same script "
-            "on all hosts."
-        )
+    theirs, mine = json.loads(str(saved[_KINDS])), _kinds_of(variables)
+    for number, (one, other) in enumerate(itertools.zip_longest(mine, theirs)):
+        if one != other:
+            raise ValueError(
+                f"rank {_rank()}: the model, or its optimizer, is not that of the ranks that it "
+                f"has joined: variable {number} is {one or 'missing'}, and theirs "
+                f"{other or 'missing'}. Start the same script on all hosts."
+            )
     for number, variable in enumerate(variables):
         values = np.frombuffer(saved[f"variable {number}"].tobytes(), variable.dtype.as_numpy_dtype)
         variable.assign(values.reshape(variable.shape))
@@ -67,6 +73,10 @@ def check_attributes(attributes: Mapping[str, Any]) -> None:
                 f"a state with data= keeps what JSON gives back as it was: numbers, text, lists, "
                 f"and dicts by text. {name}= is {value!r:.200} (rank {_rank()})."
             )
+
+
+def _kinds_of(variables: Sequence[Any]) -> list[str]:
+    return [f"{variable.dtype.name} {variable.shape.as_list()}" for variable in variables]
 
 
 def _is_kept(value: Any) -> bool:

@@ -40,7 +40,9 @@ void Endpoint::WaitUntilAllHaveLeft(Clock::time_point deadline) {
     // its end.
     const bool may_go = !error().ok() && !has_told_;
     return may_go || std::all_of(peers.begin(), peers.end(), [&](uint32_t peer) {
-             return HasLeftLocked(peer) || (has_told_ && failed_.count(peer) > 0);
+             // Its own process knows.
+             return HasLeftLocked(peer) ||
+                    (has_told_ && (peer == options_.rank || failed_.count(peer) > 0));
            });
   });
 }
@@ -60,6 +62,11 @@ void Endpoint::OnFailure(uint32_t peer, const Status& status) {
   NoteFailed(peer);
 }
 
+bool Endpoint::HasTold() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return has_told_;
+}
+
 void Endpoint::NoteFailed(uint32_t peer) {
   std::lock_guard<std::mutex> lock(mutex_);
   failed_.insert(peer);
@@ -77,6 +84,9 @@ void Endpoint::OnMessage(Message message) {
     NoteFailed(message.header.sender);
     Fail(AbortedError("rank " + std::to_string(message.header.sender) +
                       " gave up: " + std::string(message.payload.view())));
+    if (!HasTold()) {
+      TellOfFailure(error());  // an endpoint beside it failed first; the sender waits for an answer
+    }
     return;
   }
   if (!error().ok()) {
@@ -102,7 +112,7 @@ void Endpoint::OnMessage(Message message) {
 void Endpoint::OnTick() {
   Status status = error();
   if (!status.ok()) {
-    Failed(status);
+    Park(status);
     return;
   }
   const Clock::time_point now = Clock::now();

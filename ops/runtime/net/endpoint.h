@@ -144,6 +144,7 @@ class Endpoint : public Transport::Receiver {
   std::map<uint32_t, std::pair<Status, Clock::time_point>> lost_;
 
   bool HasLeftLocked(uint32_t peer) const;
+  bool HasTold() const;
   void NoteFailed(uint32_t peer);
 
   mutable std::mutex mutex_;

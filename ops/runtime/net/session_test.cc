@@ -20,8 +20,9 @@ constexpr size_t kCoordinator = 1;
 // Notes from whom messages come.
 class Listener : public Endpoint {
  public:
-  explicit Listener(const JobOptions& job)
-      : Endpoint(job.endpoint(), std::make_shared<ErrorLatch>()) {}
+  explicit Listener(const JobOptions& job,
+                    std::shared_ptr<ErrorLatch> errors = std::make_shared<ErrorLatch>())
+      : Endpoint(job.endpoint(), std::move(errors)) {}
   ~Listener() override { Stop(); }
 
   void Say() {
@@ -76,10 +77,11 @@ JobOptions JobOf(uint32_t rank, uint32_t size) {
 // A worker on each of the members, the coordinator on the first.
 Session::Parts PartsOf(const JobOptions& job, const std::vector<uint32_t>& members) {
   Session::Parts parts(2);
-  parts[kWorker] = {std::make_shared<Listener>(job), kCoordinator, {members.front()}, {46}};
+  const auto errors = std::make_shared<ErrorLatch>();  // of all endpoints of a process
+  parts[kWorker] = {std::make_shared<Listener>(job, errors), kCoordinator, {members.front()}, {46}};
   parts[kCoordinator] = {nullptr, kWorker, members, {46}};
   if (job.rank == members.front()) {
-    parts[kCoordinator].endpoint = std::make_shared<Listener>(job);
+    parts[kCoordinator].endpoint = std::make_shared<Listener>(job, errors);
   }
   return parts;
 }
@@ -165,7 +167,9 @@ TEST(SessionTest, WhoFailsEndsWhenTheOthersKnowWhy) {
   second.Close(milliseconds(20'000));
   EXPECT_THAT(std::string(coordinator->error().message()),
               HasSubstr("rank 1 gave up: the disk is full"));
-  first.Close();
+  const auto began = std::chrono::steady_clock::now();
+  first.Close(milliseconds(20'000));  // nobody is left to hear of it
+  EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(10'000));
 }
 
 TEST(SessionTest, WhatIsWrongIsSaid) {
