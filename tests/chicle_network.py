@@ -143,6 +143,24 @@ class Network:
             self.hosts.discard(member.host)
             self.has_news = True
 
+    def disturb(
+        self, rng: np.random.Generator, kinds: Sequence[str], join: Callable[[], object]
+    ) -> None:
+        """Has one of these happen to a random rank: "join", "notice", "remove" or "kill"."""
+        there = [m for m in self.members if not m.is_gone and m.exchanges_left is None]
+        staying = [m for m in there if not m.why and m.host in self.hosts]
+        what = rng.choice(kinds)
+        if what == "join" and len(there) < 5:
+            join()
+        elif len(staying) > 2:
+            one = staying[int(rng.integers(len(staying)))]
+            if what == "notice":
+                one.why = "SIGTERM"
+            elif what == "remove":
+                self.remove(one)
+            else:
+                one.exchanges_left = int(rng.integers(0, 30))
+
     def wait(self) -> list[Any]:
         """Returns what came of each rank, once all have ended."""
         for thread in self._threads:

@@ -302,19 +302,8 @@ def test_any_schedule(seed: int) -> None:
             act()
 
     def act() -> None:
-        there = [m for m in network.members if not m.is_gone and m.exchanges_left is None]
-        staying = [m for m in there if not m.why and m.host in network.hosts]
-        what = rng.choice(["join", "notice", "remove", "kill"])
-        if what == "join" and len(there) < 5:
-            network.add(make, after)
-        elif len(staying) > 2:
-            one = staying[int(rng.integers(len(staying)))]
-            if what == "notice":
-                one.why = "SIGTERM"
-            elif what == "remove":
-                network.remove(one)
-            else:
-                one.exchanges_left = int(rng.integers(0, 30))
+        kinds = ["join", "notice", "remove", "kill"]
+        network.disturb(rng, kinds, lambda: network.add(make, after))
 
     for _ in range(4):
         network.add(make, after)

@@ -211,17 +211,9 @@ def test_any_schedule(seed: int) -> None:
             act()
 
     def act() -> None:
-        there = [m for m in network.members if not m.is_gone and m.exchanges_left is None]
-        staying = [m for m in there if not m.why and m.host in network.hosts]
-        what = rng.choice(["join", "join", "notice", "kill"])
-        if what == "join" and len(there) < 5:
-            job.add(after, pause=float(rng.choice([0.0, 0.2])))
-        elif len(staying) > 2:
-            one = staying[int(rng.integers(len(staying)))]
-            if what == "notice":
-                one.why = "SIGTERM"
-            else:
-                one.exchanges_left = int(rng.integers(0, 30))
+        pause = float(rng.choice([0.0, 0.2]))
+        kinds = ["join", "join", "notice", "kill"]
+        network.disturb(rng, kinds, lambda: job.add(after, pause=pause))
 
     for _ in range(3):
         job.add(after)
