@@ -162,9 +162,8 @@ class BetweenIterations(keras.callbacks.Callback):
             seconds, averages = max(self._seconds, 0.0), self._averages() - self._averages_then
             self._iterations.end(self._samples, seconds, max(averages, 1), next_pass_of)
             self.model.stop_training |= self._iterations.stops
-            if (
-                batches.steps_left and not self._iterations.stops
-            ):  # at an epoch's end callbacks have yet to hear of it
+            # At an epoch's end callbacks have yet to hear of it.
+            if batches.steps_left and not self._iterations.stops:
                 self._iterations.between()
                 self._begin()
         elif batches.batches_left < batches.steps_left and (
