@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,6 +101,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return shared or ("lab" if in_lab else file)
 
     return Together(config, log)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_jobs() -> Iterator[None]:
+    """Horovod and MPI leave variables behind: jobs of this process would start with them."""
+    yield
+    left = os.environ.pop("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "")
+    assert not left, "this test has called `trepak.init()`: let it do so in a process of its own"
 
 
 @dataclass
