@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 # Each may import itself and what stands to its right.
 LAYERS = ("scripts", "models", "tf_plugins", "horovod_ext", "ops")
 # Of the runtime: each may include what stands to its left; systems none of each other.
-SYSTEMS = "rna elastic_bsp adpsgd sven dymem chicle".split()
+SYSTEMS = "rna elastic_bsp adpsgd sven dymem chicle fela".split()
 NATIVE_FOLDERS = [*"runtime net observe parameters lanes coordination".split(), *SYSTEMS]
 FIRST_SYSTEM = NATIVE_FOLDERS.index(SYSTEMS[0])
 MAX_LINES = 400
