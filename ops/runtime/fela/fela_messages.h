@@ -1,0 +1,83 @@
+// What the token server and workers say to each other. Headers: `round` is the iteration.
+
+#ifndef TREPAK_OPS_RUNTIME_FELA_FELA_MESSAGES_H_
+#define TREPAK_OPS_RUNTIME_FELA_FELA_MESSAGES_H_
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "ops/runtime/fela/fela_scheduler.h"
+#include "ops/runtime/net/message.h"
+
+namespace trepak::fela {
+
+// Of a worker. `key`: samples that it comes with; nothing; the token that it has trained.
+constexpr MessageKind kBegin = KindOf("fela", 1);
+constexpr MessageKind kRequest = KindOf("fela", 2);
+constexpr MessageKind kReport = KindOf("fela", 3);  // and request
+
+// Of the token server.
+constexpr MessageKind kAssign = KindOf("fela", 4);   // a token: an Assignment, as below
+constexpr MessageKind kSend = KindOf("fela", 5);     // `key`: the token whose chunk; a Send
+constexpr MessageKind kTrained = KindOf("fela", 6);  // `key`: the sub-model whose tokens are done
+constexpr MessageKind kOver = KindOf("fela", 7);     // the iteration is
+constexpr MessageKind kHere = KindOf("fela", 8);     // the server is, though there is no token
+
+struct Send {
+  uint32_t kind = 0;  // of the chunk
+  uint32_t to = 0;    // the worker that is to have it
+};
+
+// An assignment on the wire: 32-bit numbers, first how many inputs it has.
+inline Message MessageOfAssignment(const FelaScheduler::Assignment& a) {
+  std::vector<uint32_t> words{a.token, a.stage, a.samples, a.recomputes ? 1U : 0U,
+                              static_cast<uint32_t>(a.inputs.size())};
+  for (const FelaScheduler::Input& input : a.inputs) {
+    words.insert(words.end(),
+                 {static_cast<uint32_t>(input.kind), input.token, input.holder, input.samples});
+  }
+  for (const FelaScheduler::Range& range : a.ranges) {
+    words.insert(words.end(), {range.first, range.count});
+  }
+  Message message;
+  message.header.kind = kAssign;
+  message.payload = Payload::Copy(words.data(), words.size() * sizeof(uint32_t));
+  return message;
+}
+
+// Reads it, for `worker`. Fails, naming the sender, for bytes that are none.
+[[nodiscard]] inline Status ReadAssignment(const Message& message, uint32_t worker,
+                                           FelaScheduler::Assignment* a) {
+  constexpr size_t kHead = 5;
+  constexpr size_t kPerInput = 4;
+  std::vector<uint32_t> words(message.payload.size() / sizeof(uint32_t));
+  std::memcpy(words.data(), message.payload.data(), words.size() * sizeof(uint32_t));
+  const size_t inputs = words.size() < kHead ? 0 : words[kHead - 1];
+  const size_t ranges_at = kHead + kPerInput * inputs;
+  if (message.payload.size() % sizeof(uint32_t) != 0 || words.size() < ranges_at ||
+      words.size() < kHead || (words.size() - ranges_at) % 2 != 0) {
+    return InvalidArgumentError("rank " + std::to_string(message.header.sender) +
+                                " sent a token of " + std::to_string(message.payload.size()) +
+                                " bytes, which is none");
+  }
+  *a = {worker, words[0], words[1], words[2], words[3] != 0, {}, {}};
+  for (size_t at = kHead; at < ranges_at; at += kPerInput) {
+    if (words[at] >= kFelaChunkKinds) {
+      return InvalidArgumentError("rank " + std::to_string(message.header.sender) +
+                                  " sent a token with a chunk of kind " +
+                                  std::to_string(words[at]) + ", which there is not");
+    }
+    a->inputs.push_back(
+        {static_cast<FelaChunkKind>(words[at]), words[at + 1], words[at + 2], words[at + 3]});
+  }
+  for (size_t at = ranges_at; at < words.size(); at += 2) {
+    a->ranges.push_back({words[at], words[at + 1]});
+  }
+  return OkStatus();
+}
+
+}  // namespace trepak::fela
+
+#endif  // TREPAK_OPS_RUNTIME_FELA_FELA_MESSAGES_H_

@@ -1,0 +1,116 @@
+#include "ops/runtime/fela/fela_token_server.h"
+
+#include <string>
+#include <utility>
+
+#include "ops/runtime/fela/fela_messages.h"
+
+namespace trepak {
+namespace {
+
+constexpr int kTimesInADeadline = 4;  // that those who wait hear that this is here
+
+Message Saying(MessageKind kind, uint64_t iteration, uint32_t key = 0) {
+  Message message;
+  message.header.kind = kind;
+  message.header.round = iteration;
+  message.header.key = key;
+  return message;
+}
+
+}  // namespace
+
+FelaScheduler::Counters FelaTokenServer::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return scheduler_.counters();
+}
+
+double FelaTokenServer::busy_seconds() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::chrono::duration<double>(busy_).count();
+}
+
+Status FelaTokenServer::Handle(Message message) {
+  const Clock::time_point began = Clock::now();
+  std::lock_guard<std::mutex> lock(mutex_);
+  TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
+  const Status status = Answer(message.header);
+  busy_ += Clock::now() - began;
+  return status;
+}
+
+Status FelaTokenServer::Answer(const Header& header) {
+  FelaScheduler::Orders orders;
+  const uint32_t worker = header.sender;
+  switch (header.kind) {
+    case fela::kBegin:
+      if (!any_has_begun_) {
+        any_has_begun_ = true;
+        first_begun_ = Clock::now();
+      }
+      TREPAK_RETURN_IF_ERROR(scheduler_.Begin(worker, header.round, header.key, &orders));
+      break;
+    case fela::kRequest:
+      TREPAK_RETURN_IF_ERROR(scheduler_.Request(worker, header.round, &orders));
+      break;
+    case fela::kReport:
+      TREPAK_RETURN_IF_ERROR(scheduler_.Report(worker, header.round, header.key, &orders));
+      break;
+    default:
+      return Unexpected(header, name());
+  }
+  return Carry(header.round, orders);
+}
+
+Status FelaTokenServer::Carry(uint64_t iteration, const FelaScheduler::Orders& orders) {
+  for (const FelaScheduler::Assignment& assignment : orders.assignments) {
+    const uint32_t worker = assignment.worker;
+    since_[worker] = Clock::now();
+    for (const FelaScheduler::Input& input : assignment.inputs) {
+      if (input.holder != worker) {
+        Message send =
+            MessageOf(fela::kSend, fela::Send{static_cast<uint32_t>(input.kind), worker});
+        send.header.round = iteration;
+        send.header.key = input.token;
+        TREPAK_RETURN_IF_ERROR(Send(input.holder, {}, std::move(send)));
+      }
+    }
+    Message token = fela::MessageOfAssignment(assignment);
+    token.header.round = iteration;
+    TREPAK_RETURN_IF_ERROR(Send(worker, {}, std::move(token)));
+  }
+  for (const uint32_t submodel : orders.trained) {
+    Broadcast(Saying(fela::kTrained, iteration, submodel));
+  }
+  if (orders.over) {
+    any_has_begun_ = false;
+    Broadcast(Saying(fela::kOver, iteration));
+  }
+  return OkStatus();
+}
+
+Status FelaTokenServer::Tick(Clock::time_point now) {
+  TREPAK_RETURN_IF_ERROR(Coordinator::Tick(now));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (is_connected() && now - said_here_ >= options().deadline / kTimesInADeadline) {
+    said_here_ = now;
+    Broadcast(Saying(fela::kHere, scheduler_.iteration()));
+  }
+  return any_has_begun_ ? CheckWaiting(now) : OkStatus();
+}
+
+Status FelaTokenServer::CheckWaiting(Clock::time_point now) const {
+  TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
+  for (const auto& [worker, token] : scheduler_.InHand()) {
+    if (now - since_[worker] >= options().deadline) {
+      return WaitedTooLong({worker}, "train token " + std::to_string(token));
+    }
+  }
+  const std::vector<uint32_t> missing = scheduler_.NotBegun();
+  if (!missing.empty() && now - first_begun_ >= options().deadline) {
+    return WaitedTooLong(missing, "begin the iteration that others have begun");
+  }
+  return OkStatus();
+}
+
+}  // namespace trepak

@@ -1,0 +1,150 @@
+#include "ops/runtime/fela/fela_worker.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ops/runtime/fela/fela_messages.h"
+
+namespace trepak {
+
+std::vector<FelaPlan::Part> FelaWorker::Prepare(uint32_t samples) {
+  uint64_t iteration = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    iteration = next_++;
+    ++counters_.iterations;
+  }
+  peer_->DropBefore(iteration);
+  std::vector<FelaPlan::Part> parts;
+  for (uint32_t i = 0; i < plan_.FirstTokens(options().rank, samples); ++i) {
+    parts.push_back(plan_.PartOf(options().rank, samples, i));
+  }
+  return parts;
+}
+
+Status FelaWorker::Begin(uint32_t samples) { return Tell(fela::kBegin, samples); }
+
+uint64_t FelaWorker::iteration() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_ == 0 ? 0 : next_ - 1;
+}
+
+Status FelaWorker::Request() { return Tell(fela::kRequest, 0); }
+
+Status FelaWorker::Report(uint32_t token) { return Tell(fela::kReport, token); }
+
+Status FelaWorker::Tell(MessageKind kind, uint32_t key) {
+  TREPAK_RETURN_IF_ERROR(error());
+  Message message;
+  message.header.kind = kind;
+  message.header.key = key;
+  message.header.round = iteration();
+  const Status status = Send(coordinator(), {}, std::move(message));
+  if (!status.ok()) {
+    Fail(status);
+  }
+  return status;
+}
+
+void FelaWorker::Next(Callback callback) {
+  Status failed;
+  std::optional<Event> event;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failed = error();  // under the lock: or it could come before there is whom to tell
+    if (!events_.empty()) {
+      event = std::move(events_.front());
+      events_.pop_front();
+    } else if (failed.ok()) {
+      callback_ = std::move(callback);
+      since_ = heard_ = Clock::now();
+      return;
+    }
+  }
+  callback(event ? OkStatus() : failed, event.value_or(Event()));
+}
+
+void FelaWorker::Pass(Event event) {
+  Callback callback;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    counters_.tokens += event.kind == Event::Kind::kToken ? 1 : 0;
+    callback.swap(callback_);
+    if (!callback) {
+      events_.push_back(std::move(event));
+      return;
+    }
+    counters_.waiting_seconds += std::chrono::duration<double>(Clock::now() - since_).count();
+  }
+  callback(OkStatus(), event);
+}
+
+Status FelaWorker::Handle(Message message) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    heard_ = Clock::now();
+  }
+  Event event;
+  switch (message.header.kind) {
+    case fela::kAssign:
+      event.kind = Event::Kind::kToken;
+      TREPAK_RETURN_IF_ERROR(fela::ReadAssignment(message, options().rank, &event.token));
+      break;
+    case fela::kTrained:
+      event.kind = Event::Kind::kTrained;
+      event.submodel = message.header.key;
+      break;
+    case fela::kOver:
+      event.kind = Event::Kind::kOver;
+      break;
+    case fela::kSend:
+      return SendChunk(message);
+    case fela::kHere:
+      return OkStatus();
+    default:
+      return Unexpected(message.header, "a worker");
+  }
+  Pass(std::move(event));
+  return OkStatus();
+}
+
+Status FelaWorker::SendChunk(const Message& message) {
+  fela::Send send;
+  TREPAK_RETURN_IF_ERROR(ReadBody(message, &send));
+  if (send.kind >= kFelaChunkKinds || send.to >= options().size) {
+    return InvalidArgumentError("the token server wants a chunk of kind " +
+                                std::to_string(send.kind) + " sent to rank " +
+                                std::to_string(send.to) + ", which there is not");
+  }
+  return peer_->SendTo(
+      {message.header.round, message.header.key, static_cast<FelaChunkKind>(send.kind)}, send.to);
+}
+
+Status FelaWorker::Tick(Clock::time_point now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!callback_) {
+    return OkStatus();
+  }
+  if (now - heard_ >= patience()) {
+    return WaitedTooLong("a word of the token server on rank " + std::to_string(coordinator()));
+  }
+  return CheckThatCoordinatorIsHere();
+}
+
+void FelaWorker::Failed(const Status& status) {
+  Callback callback;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    callback.swap(callback_);
+  }
+  if (callback) {
+    callback(status, Event());
+  }
+}
+
+FelaWorker::Counters FelaWorker::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return counters_;
+}
+
+}  // namespace trepak

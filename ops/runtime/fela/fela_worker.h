@@ -1,0 +1,96 @@
+// A worker's side of token-based scheduling: it asks for tokens and reports them (Fela, section
+// III-A).
+
+#ifndef TREPAK_OPS_RUNTIME_FELA_FELA_WORKER_H_
+#define TREPAK_OPS_RUNTIME_FELA_FELA_WORKER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ops/runtime/coordination/coordinated_worker.h"
+#include "ops/runtime/fela/fela_peer.h"
+#include "ops/runtime/fela/fela_scheduler.h"
+
+namespace trepak {
+
+// Thread safety: every method may be called from any thread; callbacks run in the transport's
+// thread or in the caller's, without a lock, and must not block.
+class FelaWorker : public CoordinatedWorker {
+ public:
+  static constexpr const char* kSystem = "fela";
+
+  // What the token server says to the trainer, in its order.
+  struct Event {
+    enum class Kind { kToken, kTrained, kOver };
+    Kind kind = Kind::kOver;
+    FelaScheduler::Assignment token;
+    uint32_t submodel = 0;  // all of whose tokens are done
+  };
+  using Callback = std::function<void(const Status&, const Event&)>;
+
+  struct Counters {
+    uint64_t iterations = 0;     // that it has begun
+    uint64_t tokens = 0;         // that it has been given
+    double waiting_seconds = 0;  // for what the token server says, over all
+  };
+
+  FelaWorker(const Options& options, uint32_t coordinator, const FelaRules& rules,
+             std::shared_ptr<FelaPeer> peer, std::shared_ptr<ErrorLatch> errors)
+      : CoordinatedWorker(options, coordinator, std::move(errors)),
+        plan_(rules),
+        peer_(std::move(peer)) {}
+  ~FelaWorker() override { Stop(); }
+
+  // Goes to the next iteration, with so many samples of its own: drops the chunks of those before,
+  // and says what the tokens are whose chunks it is to put.
+  std::vector<FelaPlan::Part> Prepare(uint32_t samples);
+
+  // Begins it: the chunks of its samples are there for others.
+  Status Begin(uint32_t samples);
+
+  // The one that it is in: from 0 on.
+  uint64_t iteration() const;
+
+  // Asks for the first token of the iteration.
+  Status Request();
+
+  // It has trained a token; asks for the next one.
+  Status Report(uint32_t token);
+
+  // Passes the next event. One call at a time.
+  void Next(Callback callback);
+
+  Counters counters() const;
+
+ protected:
+  Status Handle(Message message) override;
+  Status Tick(Clock::time_point now) override;
+  void Failed(const Status& status) override;
+
+ private:
+  Status Tell(MessageKind kind, uint32_t key);
+  Status SendChunk(const Message& message);
+  // Hands an event on, or keeps it; requires that mutex_ is not held.
+  void Pass(Event event);
+
+  const FelaPlan plan_;
+  const std::shared_ptr<FelaPeer> peer_;
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
+  uint64_t next_ = 0;  // iteration
+  std::deque<Event> events_;
+  Callback callback_;  // of who waits
+  Clock::time_point since_;
+  Clock::time_point heard_ = Clock::now();  // of the token server
+  Counters counters_;
+};
+
+}  // namespace trepak
+
+#endif  // TREPAK_OPS_RUNTIME_FELA_FELA_WORKER_H_
