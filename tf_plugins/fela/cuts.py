@@ -1,0 +1,80 @@
+"""Where a graph may be cut, and what crosses there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keras.src.backend import get_keras_mask
+
+from trepak.tf_plugins.fela.graph import Graph
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A tensor that crosses a cut.
+
+    Attributes:
+        tensor: the Keras tensor.
+        name: of the layer that makes it, or "the mask of" it.
+        dtype: its name.
+        shape: without the batch; None where a dimension is open.
+    """
+
+    tensor: Any
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+def crossings(graph: Graph) -> list[list[Any]]:
+    """Returns the Keras tensors that cross each place, by the node that it follows.
+
+    They stand in the order in which they are made. A tensor crosses every place between the node
+    that makes it and the last one that reads it: also a model's input, and an output made early.
+    """
+    last_reader = {id(tensor): len(graph.nodes) for tensor in graph.outputs}
+    for place, node in reversed(list(enumerate(graph.nodes))):
+        for tensor in node.input_tensors:
+            last_reader.setdefault(id(tensor), place)
+    alive = list(graph.inputs)
+    found = []
+    for place, node in enumerate(graph.nodes):
+        alive = [one for one in [*alive, *node.outputs] if last_reader.get(id(one), -1) > place]
+        found.append(alive)
+    return found
+
+
+def crossing(tensor: Any) -> Crossing:
+    """Returns what crosses a cut for a Keras tensor.
+
+    Raises:
+        ValueError: a batch of it can't be put together of tokens' outputs.
+    """
+    return _described(tensor, _name(tensor))
+
+
+def with_masks(tensors: Sequence[Any]) -> list[Crossing]:
+    """Returns what crosses a cut for Keras tensors: these, and then their masks, each once.
+
+    Raises:
+        ValueError: see `crossing`.
+    """
+    masks = {id(mask): (mask, t) for t in tensors if (mask := get_keras_mask(t)) is not None}
+    described = [_described(mask, f"the mask of {_name(t)}") for mask, t in masks.values()]
+    return [*map(crossing, tensors), *described]
+
+
+def _name(tensor: Any) -> str:
+    return str(tensor._keras_history.operation.name)
+
+
+def _described(tensor: Any, name: str) -> Crossing:
+    if not tensor.shape or tensor.shape[0] is not None:
+        raise ValueError(
+            f"{name} has the shape {tuple(tensor.shape)}, whose first dimension is not an open "
+            "batch: tokens have batches of several sizes. Make a keras.Input without batch_size, "
+            "and cut where each sample has its own values."
+        )
+    return Crossing(tensor, name, str(tensor.dtype), tuple(tensor.shape[1:]))

@@ -1,0 +1,101 @@
+"""The offline partition of a model into sub-models (Section IV-A)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trepak.tf_plugins.fela.cuts import crossing, crossings, with_masks
+from trepak.tf_plugins.fela.graph import Graph, graph_of
+from trepak.tf_plugins.fela.submodel import SubModel
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A model in sub-models, in its layer order.
+
+    Attributes:
+        model: the user's.
+        sub_models: SM-1 to SM-M; what one's `outputs` are is what the next one's `inputs` are.
+        cuts: names of the layers after which it is cut, M − 1 of them.
+    """
+
+    model: Any
+    sub_models: tuple[SubModel, ...]
+    cuts: tuple[str, ...]
+
+
+def partition(model: Any, cuts: Sequence[str]) -> Partition:
+    """Cuts a model.
+
+    Args:
+        model: a Functional or Sequential Keras model; it is not changed.
+        cuts: names of the layers after which to cut.
+
+    Raises:
+        TypeError: the model has a call of its own.
+        ValueError: a layer can't be trained by tokens, or is in two sub-models; there is no layer
+            of a name; a tensor that crosses has no open batch.
+    """
+    graph = graph_of(model)
+    places = _places_after(graph, cuts)
+    sub_models = _sub_models(graph, places)
+    _check_that_state_is_in_one(sub_models)
+    return Partition(
+        model, sub_models, tuple(graph.nodes[place].operation.name for place in places)
+    )
+
+
+def _places_after(graph: Graph, cuts: Sequence[str]) -> list[int]:
+    """Returns the nodes after which to cut, ascending: the last call of each named layer."""
+    if isinstance(cuts, str):
+        raise ValueError(f"cuts is a list of names of layers, got the text {cuts!r}.")
+    last = {node.operation.name: place for place, node in enumerate(graph.nodes)}
+    for name in cuts:
+        if name not in last:
+            raise ValueError(
+                f"model {graph.model.name!r} calls no layer {name!r} to cut after; it calls: "
+                f"{', '.join(last)}."
+            )
+        if last[name] == len(graph.nodes) - 1:
+            raise ValueError(
+                f"there is nothing to cut after layer {name!r}, the last one of model "
+                f"{graph.model.name!r}: leave it out of cuts."
+            )
+    return sorted({last[name] for name in cuts})
+
+
+def _sub_models(graph: Graph, places: Sequence[int]) -> tuple[SubModel, ...]:
+    crossing_at = crossings(graph)
+    borders = [
+        [crossing(tensor) for tensor in graph.inputs],
+        *(with_masks(crossing_at[place]) for place in places),
+        [crossing(tensor) for tensor in graph.outputs],
+    ]
+    begins = [0, *(place + 1 for place in places)]
+    ends = [*begins[1:], len(graph.nodes)]
+    return tuple(
+        SubModel(
+            graph.nodes[begin:end],
+            borders[i],
+            borders[i + 1],
+            graph.noises,
+            is_last=end == len(graph.nodes),
+        )
+        for i, (begin, end) in enumerate(zip(begins, ends, strict=True))
+    )
+
+
+def _check_that_state_is_in_one(sub_models: Sequence[SubModel]) -> None:
+    owners: dict[int, tuple[int, Any]] = {}
+    for number, sub_model in enumerate(sub_models, 1):
+        for layer in sub_model.layers:
+            for variable in layer.variables:
+                owner, other = owners.setdefault(id(variable), (number, layer))
+                if owner != number:
+                    raise ValueError(
+                        f"layer {layer.name!r} of sub-model {number} and layer {other.name!r} of "
+                        f"sub-model {owner} share state across cuts, the variable "
+                        f"{variable.path!r}: give cuts, names of layers, that keep them together."
+                    )
