@@ -106,7 +106,7 @@ absl::Status Request(const Arguments& given, Json*) {
 absl::Status Report(const Arguments& given, Json*) {
   std::shared_ptr<FelaWorker> worker;
   TF_RETURN_IF_ERROR(Find(given, &worker));
-  return ToFlowError(worker->Report(given.Get<uint32_t>("token")));
+  return ToFlowError(worker->Report(given.Get<uint32_t>("token"), given.Get<double>("loss")));
 }
 
 // Waits for what the token server says next: a token, a sub-model that is trained, or the end.
@@ -120,11 +120,13 @@ absl::Status Next(const Arguments& given, Json* result) {
   });
   const auto [status, event] = promise->get_future().get();
   TF_RETURN_IF_ERROR(ToFlowError(status));
-  *result = {{"token", nullptr}, {"trained", nullptr}, {"over", event.kind == Kind::kOver}};
+  *result = {{"token", nullptr}, {"trained", nullptr}, {"over", nullptr}};
   if (event.kind == Kind::kToken) {
     (*result)["token"] = event.token;
   } else if (event.kind == Kind::kTrained) {
     (*result)["trained"] = event.submodel;
+  } else {
+    (*result)["over"] = {{"samples", event.samples}, {"loss", event.loss}};
   }
   return absl::OkStatus();
 }

@@ -25,6 +25,17 @@ constexpr MessageKind kTrained = KindOf("fela", 6);  // `key`: the sub-model who
 constexpr MessageKind kOver = KindOf("fela", 7);     // the iteration is
 constexpr MessageKind kHere = KindOf("fela", 8);     // the server is, though there is no token
 
+// Of kReport.
+struct Report {
+  double loss = 0;  // the sum over the token's samples, of a token of the last sub-model
+};
+
+// Of kOver.
+struct Over {
+  uint64_t samples = 0;  // of all workers
+  double loss = 0;       // the sum over them
+};
+
 struct Send {
   uint32_t kind = 0;  // of the chunk
   uint32_t to = 0;    // the worker that is to have it

@@ -1,6 +1,7 @@
 #include "ops/runtime/fela/fela_scheduler.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 namespace trepak {
@@ -114,6 +115,7 @@ void FelaScheduler::EndWhatIsTrained(Orders* orders) {
   }
   if (now_->trained == all) {
     orders->over = true;
+    orders->samples = std::accumulate(now_->samples.begin(), now_->samples.end(), uint64_t{0});
     counters_.helped += now_->bucket.helped();
     ++counters_.iterations;
     ++iteration_;

@@ -34,13 +34,15 @@ Status FelaTokenServer::Handle(Message message) {
   const Clock::time_point began = Clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
   TREPAK_RETURN_IF_ERROR(BeginWhenConnected());
-  const Status status = Answer(message.header);
+  const Status status = Answer(message);
   busy_ += Clock::now() - began;
   return status;
 }
 
-Status FelaTokenServer::Answer(const Header& header) {
+Status FelaTokenServer::Answer(const Message& message) {
+  const Header& header = message.header;
   FelaScheduler::Orders orders;
+  fela::Report report;
   const uint32_t worker = header.sender;
   switch (header.kind) {
     case fela::kBegin:
@@ -54,6 +56,8 @@ Status FelaTokenServer::Answer(const Header& header) {
       TREPAK_RETURN_IF_ERROR(scheduler_.Request(worker, header.round, &orders));
       break;
     case fela::kReport:
+      TREPAK_RETURN_IF_ERROR(ReadBody(message, &report));
+      loss_ += header.round == scheduler_.iteration() ? report.loss : 0;
       TREPAK_RETURN_IF_ERROR(scheduler_.Report(worker, header.round, header.key, &orders));
       break;
     default:
@@ -84,7 +88,9 @@ Status FelaTokenServer::Carry(uint64_t iteration, const FelaScheduler::Orders& o
   }
   if (orders.over) {
     any_has_begun_ = false;
-    Broadcast(Saying(fela::kOver, iteration));
+    Message over = MessageOf(fela::kOver, fela::Over{orders.samples, std::exchange(loss_, 0)});
+    over.header.round = iteration;
+    Broadcast(over);
   }
   return OkStatus();
 }

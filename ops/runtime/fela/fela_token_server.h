@@ -41,13 +41,14 @@ class FelaTokenServer : public Coordinator {
 
  private:
   // All of these require mutex_.
-  Status Answer(const Header& header);
+  Status Answer(const Message& message);
   Status Carry(uint64_t iteration, const FelaScheduler::Orders& orders);
   Status CheckWaiting(Clock::time_point now) const;
 
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   FelaScheduler scheduler_;
+  double loss_ = 0;                       // the sum of what was reported in this iteration
   std::vector<Clock::time_point> since_;  // by worker: when it was given what it has in hand
   Clock::time_point first_begun_;         // when the first worker began this iteration
   bool any_has_begun_ = false;

@@ -6,6 +6,15 @@
 #include "ops/runtime/fela/fela_messages.h"
 
 namespace trepak {
+namespace {
+
+Message Saying(MessageKind kind) {
+  Message message;
+  message.header.kind = kind;
+  return message;
+}
+
+}  // namespace
 
 std::vector<FelaPlan::Part> FelaWorker::Prepare(uint32_t samples) {
   uint64_t iteration = 0;
@@ -22,21 +31,21 @@ std::vector<FelaPlan::Part> FelaWorker::Prepare(uint32_t samples) {
   return parts;
 }
 
-Status FelaWorker::Begin(uint32_t samples) { return Tell(fela::kBegin, samples); }
+Status FelaWorker::Begin(uint32_t samples) { return Tell(Saying(fela::kBegin), samples); }
 
 uint64_t FelaWorker::iteration() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return next_ == 0 ? 0 : next_ - 1;
 }
 
-Status FelaWorker::Request() { return Tell(fela::kRequest, 0); }
+Status FelaWorker::Request() { return Tell(Saying(fela::kRequest), 0); }
 
-Status FelaWorker::Report(uint32_t token) { return Tell(fela::kReport, token); }
+Status FelaWorker::Report(uint32_t token, double loss) {
+  return Tell(MessageOf(fela::kReport, fela::Report{loss}), token);
+}
 
-Status FelaWorker::Tell(MessageKind kind, uint32_t key) {
+Status FelaWorker::Tell(Message message, uint32_t key) {
   TREPAK_RETURN_IF_ERROR(error());
-  Message message;
-  message.header.kind = kind;
   message.header.key = key;
   message.header.round = iteration();
   const Status status = Send(coordinator(), {}, std::move(message));
@@ -85,6 +94,7 @@ Status FelaWorker::Handle(Message message) {
     heard_ = Clock::now();
   }
   Event event;
+  fela::Over over;
   switch (message.header.kind) {
     case fela::kAssign:
       event.kind = Event::Kind::kToken;
@@ -95,7 +105,10 @@ Status FelaWorker::Handle(Message message) {
       event.submodel = message.header.key;
       break;
     case fela::kOver:
+      TREPAK_RETURN_IF_ERROR(ReadBody(message, &over));
       event.kind = Event::Kind::kOver;
+      event.samples = over.samples;
+      event.loss = over.loss;
       break;
     case fela::kSend:
       return SendChunk(message);

@@ -31,6 +31,8 @@ class FelaWorker : public CoordinatedWorker {
     Kind kind = Kind::kOver;
     FelaScheduler::Assignment token;
     uint32_t submodel = 0;  // all of whose tokens are done
+    uint64_t samples = 0;   // of all workers, in the iteration that is over
+    double loss = 0;        // the sum over them
   };
   using Callback = std::function<void(const Status&, const Event&)>;
 
@@ -60,8 +62,9 @@ class FelaWorker : public CoordinatedWorker {
   // Asks for the first token of the iteration.
   Status Request();
 
-  // It has trained a token; asks for the next one.
-  Status Report(uint32_t token);
+  // It has trained a token; asks for the next one. `loss`: the sum over the token's samples, if it
+  // was of the last sub-model.
+  Status Report(uint32_t token, double loss);
 
   // Passes the next event. One call at a time.
   void Next(Callback callback);
@@ -74,7 +77,7 @@ class FelaWorker : public CoordinatedWorker {
   void Failed(const Status& status) override;
 
  private:
-  Status Tell(MessageKind kind, uint32_t key);
+  Status Tell(Message message, uint32_t key);
   Status SendChunk(const Message& message);
   // Hands an event on, or keeps it; requires that mutex_ is not held.
   void Pass(Event event);
