@@ -5,34 +5,33 @@
 
 namespace trepak {
 
-Status ParameterChunks::CheckAhead(const FelaChunkName& name) const {
-  if (name.iteration < first_ || name.iteration - first_ < iterations_) {
-    return OkStatus();
-  }
-  return FailedPreconditionError(
-      name.ToString() + " is too far ahead: this rank keeps chunks of " +
-      std::to_string(iterations_) + " iterations, from " + std::to_string(first_) +
-      " on. Let all ranks drop the chunks of an iteration when it is over");
+bool ParameterChunks::IsAhead(const FelaChunkName& name) const {
+  return name.iteration >= first_ && name.iteration - first_ >= iterations_;
+}
+
+std::string ParameterChunks::TooFarAhead(const FelaChunkName& name) const {
+  return name.ToString() + " can't be kept yet: this rank keeps chunks of " +
+         std::to_string(iterations_) + " iterations, from " + std::to_string(first_) +
+         " on. Let all ranks drop the chunks of an iteration when it is over";
 }
 
 Status ParameterChunks::CheckKept(const FelaChunkName& name) const {
   if (name.iteration < first_) {
-    return FailedPreconditionError(name.ToString() +
-                                   " was dropped: this rank keeps chunks from iteration " +
-                                   std::to_string(first_) + " on");
+    return FailedPreconditionError(name.ToString() + " can't be had any more: this rank keeps " +
+                                   "chunks from iteration " + std::to_string(first_) + " on");
   }
-  return CheckAhead(name);
+  return IsAhead(name) ? FailedPreconditionError(TooFarAhead(name)) : OkStatus();
 }
 
 Status ParameterChunks::Put(const FelaChunkName& name, FelaTensors tensors) {
   if (tensors.empty() || tensors.size() > kMostFelaTensors) {
-    return InvalidArgumentError(name.ToString() + " is of " + std::to_string(tensors.size()) +
-                                " tensors, not of 1 to " + std::to_string(kMostFelaTensors));
+    return FailedPreconditionError(name.ToString() + " is of " + std::to_string(tensors.size()) +
+                                   " tensors, not of 1 to " + std::to_string(kMostFelaTensors));
   }
-  TREPAK_RETURN_IF_ERROR(CheckAhead(name));
   if (name.iteration < first_) {
     return OkStatus();  // somebody else was quicker
   }
+  TREPAK_RETURN_IF_ERROR(CheckKept(name));
   const auto found = chunks_.find(name);
   if (found == chunks_.end()) {
     Count(tensors);
@@ -51,7 +50,9 @@ Status ParameterChunks::Receive(uint32_t sender, const FelaChunkPart& part, Payl
                                 bool* is_here) {
   *is_here = false;
   const std::string who = "rank " + std::to_string(sender);
-  TREPAK_RETURN_IF_ERROR(CheckAhead(part.name).Annotate(who));
+  if (IsAhead(part.name)) {
+    return InvalidArgumentError(who + ": " + TooFarAhead(part.name));
+  }
   if (part.name.iteration < first_) {
     return OkStatus();
   }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "ops/runtime/fela/fela_chunk_messages.h"
@@ -43,7 +44,8 @@ class ParameterChunks {
   // The first iteration that was not dropped.
   uint64_t first() const { return first_; }
 
-  // Fails for a chunk of an iteration that was dropped, or of one too far ahead.
+  // Fails, as what the caller did wrong, for a chunk of an iteration that was dropped, or of one
+  // too far ahead.
   Status CheckKept(const FelaChunkName& name) const;
 
   // Of all tensors that are here, also of chunks that are not complete: now, and at most. Of a part
@@ -63,7 +65,8 @@ class ParameterChunks {
   };
   using Arrivals = std::map<std::pair<FelaChunkName, uint32_t>, Arriving>;
 
-  Status CheckAhead(const FelaChunkName& name) const;
+  bool IsAhead(const FelaChunkName& name) const;
+  std::string TooFarAhead(const FelaChunkName& name) const;
   void Count(const FelaTensors& tensors);
   void Discount(const FelaTensors& tensors);
   void Keep(const FelaChunkName& name, Chunk chunk);

@@ -22,14 +22,15 @@ Status FelaPeer::SendTo(const FelaChunkName& name, uint32_t rank) {
   const FelaTensors* const tensors = chunks_.Find(name);
   const std::string order =
       Me() + " is to send " + name.ToString() + " to rank " + std::to_string(rank);
-  if (rank >= options().size || has_left_) {
-    return FailedPreconditionError(order + (has_left_ ? ", but has ended its training"
-                                                      : " of " + std::to_string(options().size)));
+  if (has_left_ || rank >= options().size) {
+    return InvalidArgumentError(order + (has_left_ ? ", but has ended its training"
+                                                   : " of " + std::to_string(options().size)));
   }
   if (tensors == nullptr) {
-    TREPAK_RETURN_IF_ERROR(chunks_.CheckKept(name).Annotate(order));
-    return FailedPreconditionError(order + ", but does not have it: put a chunk before its token " +
-                                   "is reported");
+    return InvalidArgumentError(order + (name.iteration < chunks_.first()
+                                             ? ", but has dropped it: that iteration is over"
+                                             : ", but does not have it: put what a token has made "
+                                               "before it is reported"));
   }
   if (rank == options().rank || !sent_.insert({name, rank}).second) {
     return OkStatus();
