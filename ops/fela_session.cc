@@ -50,8 +50,8 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
 
 // This rank's, and on rank 0 what the token server has counted.
 Json Statistics(const Session& session) {
-  const auto worker = session.Find<FelaWorker>(kFelaWorkerPart);
-  const auto server = session.Find<FelaTokenServer>(kFelaTokenServerPart);
+  const auto worker = session.Find<FelaWorker>(kWorkerPart);
+  const auto server = session.Find<FelaTokenServer>(kCoordinatorPart);
   const auto peer = session.Find<FelaPeer>(kFelaPeerPart);
   const auto w = worker == nullptr ? FelaWorker::Counters{} : worker->counters();
   const auto p = peer == nullptr ? FelaPeer::Counters{} : peer->counters();
@@ -71,7 +71,7 @@ Json Statistics(const Session& session) {
 
 absl::Status Find(const Arguments& given, std::shared_ptr<FelaWorker>* worker) {
   const auto session = Sessions::Global().Find(FelaWorker::kSystem, given.Get<uint32_t>("session"));
-  *worker = session == nullptr ? nullptr : session->Find<FelaWorker>(kFelaWorkerPart);
+  *worker = session == nullptr ? nullptr : session->Find<FelaWorker>(kWorkerPart);
   return *worker == nullptr ? ToFlowError(Sessions::Global().NotOpen(FelaWorker::kSystem))
                             : absl::OkStatus();
 }
