@@ -45,6 +45,7 @@ _EXPORTS = {
     "ops.geryon": "register_server_protocol",
     "tf_plugins.model.overlap": "overlap",
     "tf_plugins.model.pipeline": "pipeline",
+    "tf_plugins.fela.fela": "Fela",
     "tf_plugins.memory.dymem": "Dymem",
     "tf_plugins.sync.bsp": "BSP",
     "tf_plugins.sync.local_sgd": "LocalSGD",

@@ -17,7 +17,7 @@ Wrap = Callable[[Any, Callable[..., Any]], Callable[..., Any]]  # of a model, an
 # The outermost first: ranks agree on a batch before anything is done with it. Labels go around what
 # looks embeddings up. Samples are counted where the step begins. A clock times what is inside of
 # all that waits for others.
-ORDER = ("lockstep", "overlap", "pipeline", "samples", "labels", "clock")
+ORDER = ("lockstep", "fela", "overlap", "pipeline", "samples", "labels", "clock")
 _ATTACHED = "_trepak_attached"
 
 
