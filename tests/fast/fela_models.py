@@ -101,7 +101,7 @@ def text(batch: int) -> Case:
 def shared_within(batch: int) -> Case:
     """A layer that is called twice, and one without state that is called everywhere."""
     left, right = keras.Input((6,)), keras.Input((6,))
-    relu, dense = L.ReLU(name="relu"), L.Dense(4, name="twice")
+    relu, dense = L.ReLU(name="relu"), L.Dense(4, name="twice", activity_regularizer="l2")
     x = L.Subtract(name="minus")([relu(dense(left)), relu(dense(right))])
     x = relu(L.Dense(5, name="then")(x))
     return keras.Model([left, right], L.Dense(2, name="out")(x)), list(

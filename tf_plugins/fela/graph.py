@@ -20,7 +20,7 @@ _COLLECTIVE = {
 _LOOPS = (keras.layers.Wrapper, keras.layers.RNN)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A model as the calls of its operations.
 
