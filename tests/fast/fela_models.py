@@ -109,6 +109,20 @@ def shared_within(batch: int) -> Case:
     )
 
 
+def dropped(batch: int) -> Case:
+    """What a sample gets out of it does not depend on the others; without BatchNormalization."""
+    image, numbers = keras.Input((6, 6, 3)), keras.Input((5,))
+    x = L.SpatialDropout2D(0.3)(L.Conv2D(4, 3, activation="tanh", kernel_regularizer="l2")(image))
+    seen = L.Dense(6, activity_regularizer="l2")(L.Flatten()(x))
+    early = L.Dense(2)(L.GaussianNoise(0.1)(seen))
+    late = L.Dropout(0.5)(L.Dense(6, activation="tanh")(L.Concatenate()([seen, numbers])))
+    late = L.Dense(2, activity_regularizer="l1")(L.Dropout(0.4)(late) + L.Dropout(0.4)(seen))
+    return keras.Model([image, numbers], [early, late, seen]), [
+        images(batch, 6),
+        RANDOM.normal(size=(batch, 5)),
+    ]
+
+
 CASES: dict[str, Callable[[int], Case]] = {
     case.__name__: case
     for case in (

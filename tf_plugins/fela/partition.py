@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+from keras.src.models.functional import unpack_singleton
+
 from trepak.tf_plugins.fela import bins
 from trepak.tf_plugins.fela.cuts import crossing, crossings, with_masks
 from trepak.tf_plugins.fela.graph import Graph, graph_of
@@ -18,7 +21,7 @@ class Partition:
     """A model in sub-models, in its layer order.
 
     Attributes:
-        model: the user's.
+        graph: of the user's model.
         sub_models: SM-1 to SM-M; what one's `outputs` are is what the next one's `inputs` are.
         cuts: names of the layers after which it is cut, M − 1 of them. Given to `partition`, they
             make the same partition of the same model on any machine.
@@ -26,10 +29,27 @@ class Partition:
             given the cuts without a profile.
     """
 
-    model: Any
+    graph: Graph
     sub_models: tuple[SubModel, ...]
     cuts: tuple[str, ...]
     thresholds: tuple[int, ...] | None
+
+    def flat(self, x: Any) -> list[Any]:
+        """Returns what the model is called with as what the first sub-model takes.
+
+        Args:
+            x: tensors or arrays in the structure of the model's inputs.
+
+        Raises:
+            ValueError: they have another structure, or other shapes.
+        """
+        return list(self.graph.functional._standardize_inputs(x))
+
+    def packed(self, outputs: Sequence[Any]) -> Any:
+        """Returns what the last sub-model has computed as what the model returns."""
+        structure = self.graph.functional._outputs_struct
+        packed = keras.tree.pack_sequence_as(structure, list(outputs))
+        return unpack_singleton(packed)
 
 
 def partition(
@@ -71,7 +91,7 @@ def partition(
     sub_models = _sub_models(graph, places)
     _check_that_state_is_in_one(sub_models)
     return Partition(
-        model,
+        graph,
         sub_models,
         tuple(graph.nodes[place].operation.name for place in places),
         None if profile is None else _thresholds(graph, places, profile),
