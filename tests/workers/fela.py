@@ -16,6 +16,7 @@ import trepak
 from trepak.ops.loader import call
 
 BATCH, STEPS = 12, 3
+PROCESS_SETS = "dynamic"  # conditional subsets
 layers = keras.layers
 SIMPLE = ["pool", "flat"]
 
@@ -177,3 +178,57 @@ def stragglers_are_helped_while_they_sleep() -> None:
         if trepak.rank() == 0:
             assert counted["served_helped"] > 0, counted
             assert counted["served_remote"] > 0, counted
+
+
+@case
+def automatic_cuts() -> None:
+    """Rank 0's, on all ranks, with its thresholds."""
+    model = simple()
+    fela = trepak.Fela(model, 2)
+    assert 1 <= len(fela.partition.sub_models) <= 2
+    told = trepak.allgather_object((fela.partition.cuts, fela.partition.thresholds, fela.rules))
+    assert all(one == told[0] for one in told)
+    fela.close()
+
+
+@case
+def a_conditional_subset() -> None:
+    """One rank, then two, train the dense layers; when `fit` ends all ranks have them."""
+    for subset in (1, 2):
+        check(simple, SIMPLE, threshold=3, weights=[1, 1, 2], subset=subset)
+
+
+@case
+def rules_that_change() -> None:
+    with Float64():
+        right = alone(simple, "momentum", [BATCH] * trepak.size())
+        keras.utils.set_random_seed(1)
+        model = simple()
+        fela = trepak.Fela(model, SIMPLE, threshold=3, subset=1)
+        model.compile(optimizer("momentum"), loss())
+        x, y = batches(trepak.rank())
+        for step, rules in enumerate(({}, {"subset": 2, "weights": (1, 2, 4)}, {"subset": None})):
+            fela.change(**rules)
+            model.fit(x[step], y[step], BATCH, verbose=0)
+            check_equal_on_all_ranks(model)
+        for got, wanted in zip(model.get_weights(), right, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
+        fela.close()
+
+
+@case
+def what_ordinary_training_goes_on_from() -> None:
+    """Taken off, it leaves an ordinary model, optimizer state included."""
+    with Float64():
+        right = alone(simple, "adam", [BATCH] * trepak.size())
+        keras.utils.set_random_seed(1)
+        model = simple()
+        fela = trepak.Fela(model, SIMPLE, threshold=3)
+        model.compile(optimizer("adam"), loss())
+        x, y = batches(trepak.rank())
+        model.fit(x[0], y[0], BATCH, verbose=0)
+        fela.close()
+        for step in (1, 2):
+            model.fit(x[step], y[step], BATCH, verbose=0)
+        for got, wanted in zip(model.get_weights(), right, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)

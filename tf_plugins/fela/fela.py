@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.fela.agreed import agreed_partition
 from trepak.tf_plugins.fela.partition import Partition
-from trepak.tf_plugins.fela.partition import partition as partition_of
 from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.training import Training
 from trepak.tf_plugins.model.distributed_models import is_distributed
@@ -19,6 +21,7 @@ from trepak.tf_plugins.optimizer.wrappers import DistributedOptimizer
 from trepak.tf_plugins.sync.bsp import BSP
 
 _NAME = "fela"
+_THRESHOLD = 16  # samples: what the paper's layers need at least (footnote 14)
 
 
 class Fela:
@@ -26,7 +29,8 @@ class Fela:
 
     To be called on all ranks, before `compile`:
 
-        trepak.Fela(model, partition=["block3_pool", "block5_pool"], weights=[1, 2, 4])
+        hvd.init()
+        trepak.Fela(model)
         model.compile(keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
         model.fit(x, y, batch_size=32)
 
@@ -40,9 +44,11 @@ class Fela:
     def __init__(
         self,
         model: Any,
-        partition: Sequence[str],
+        partition: str | int | Sequence[str] = "auto",
         *,
-        threshold: int = 16,
+        bin_size: int = 16,
+        profile: str | Path | None = None,
+        threshold: int | None = None,
         weights: Sequence[int] | None = None,
         subset: int | None = None,
         depth_first: bool = True,
@@ -53,10 +59,16 @@ class Fela:
 
         Args:
             model: a Functional or Sequential Keras model.
-            partition: names of the layers after which to cut it.
-            threshold: samples of a T-1 token.
+            partition: "auto" cuts where the layers' threshold batch sizes change (the paper's
+                bin-partitioned method); a number is the same with so many sub-models at most;
+                names of layers are cuts after these.
+            bin_size: of the bins of threshold batch sizes, in samples.
+            profile: the file in which rank 0 keeps the thresholds that it has measured, by default
+                one of this machine's user.
+            threshold: samples of a T-1 token; by default the first sub-model's threshold batch
+                size, or 16 where none was measured.
             weights: how many times larger a T-i token is than a T-1 token, by sub-model; by
-                default 1.
+                default as the thresholds are, in powers of two up to the number of ranks.
             subset: how many ranks, from rank 0 on, train the sub-models that have a Dense layer
                 (CTD); by default all. Horovod needs `hvd.init(process_sets="dynamic")`.
             depth_first: whether tokens of the highest level go first (ADS); else by their numbers.
@@ -67,12 +79,14 @@ class Fela:
             TypeError: the model has a call of its own.
             ValueError: an option is wrong, or the model can't be trained by tokens; says why.
         """
-        self.partition: Partition = partition_of(model, partition)
+        path = None if profile is None else Path(profile)
+        self.partition: Partition = agreed_partition(model, partition, bin_size, path)
         self._model = model
-        count = len(self.partition.sub_models)
+        measured = self.partition.thresholds or [_THRESHOLD] * len(self.partition.sub_models)
+        size = basics.size() if basics.is_initialized() else 1
         self._rules = TokenRules(
-            threshold,
-            tuple(weights or [1] * count),
+            measured[0] if threshold is None else threshold,
+            tuple(TokenRules.weights_for(measured, size) if weights is None else weights),
             tuple(map(_has_dense, self.partition.sub_models)),
             subset,
             depth_first,

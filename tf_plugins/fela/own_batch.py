@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters import data_adapter_utils
 
 from trepak.tf_plugins.fela.cuts import Crossing
+from trepak.tf_plugins.fela.partition import Partition
 
 
 class BatchFormat:
@@ -20,11 +21,11 @@ class BatchFormat:
         labels: specs of the tensors of labels and sample weights; none before the first batch.
     """
 
-    def __init__(self, model: Any, inputs: Sequence[Crossing]) -> None:
-        """Makes it; `inputs`: the model's."""
-        self._functional = getattr(model, "_functional", None) or model
-        self._inputs = inputs
-        self.inputs = specs_of(inputs)
+    def __init__(self, partition: Partition) -> None:
+        """Makes it for a model in sub-models."""
+        self._partition = partition
+        self._inputs = partition.sub_models[0].inputs
+        self.inputs = specs_of(self._inputs)
         self.labels: list[tf.TensorSpec] = []
         self._structure: Any = None  # of labels and sample weights
 
@@ -35,11 +36,8 @@ class BatchFormat:
             ValueError: the batch's labels have other dtypes or shapes than those before.
         """
         x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
-        flat = self._functional._standardize_inputs(x)
-        inputs = [
-            keras.ops.convert_to_tensor(one, dtype=into.dtype)
-            for one, into in zip(flat, self._inputs, strict=True)
-        ]
+        pairs = zip(self._partition.flat(x), self._inputs, strict=True)
+        inputs = [keras.ops.convert_to_tensor(one, dtype=into.dtype) for one, into in pairs]
         given = [one for one in keras.tree.flatten((y, sample_weight)) if one is not None]
         labels = [tf.convert_to_tensor(one) for one in given]
         specs = [tf.TensorSpec(one.shape[1:], one.dtype) for one in labels]
@@ -61,10 +59,6 @@ class BatchFormat:
         left = iter(tensors)
         flat = [None if one is None else next(left) for one in keras.tree.flatten(self._structure)]
         return keras.tree.pack_sequence_as(self._structure, flat)
-
-    def pack_outputs(self, tensors: Sequence[Any]) -> Any:
-        """Returns the last sub-model's outputs as the model's loss takes them."""
-        return keras.tree.pack_sequence_as(self._functional._outputs_struct, list(tensors))
 
 
 def specs_of(crossing: Sequence[Crossing]) -> list[tf.TensorSpec]:

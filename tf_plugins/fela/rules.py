@@ -49,6 +49,22 @@ class TokenRules:
         if self.subset is not None and self.subset < 1:
             raise ValueError(f"subset must be at least 1 rank, got {self.subset}.")
 
+    @staticmethod
+    def weights_for(thresholds: Sequence[int], size: int) -> tuple[int, ...]:
+        """Returns weights by which each sub-model's tokens make full use of a worker.
+
+        Args:
+            thresholds: by sub-model, samples.
+            size: of the job: weights are powers of two up to it (Section IV-B).
+        """
+        weights = [1]
+        for threshold in thresholds[1:]:
+            weight = weights[-1]
+            while 2 * weight <= min(size, threshold / thresholds[0]):
+                weight *= 2
+            weights.append(weight)
+        return tuple(weights)
+
     def members(self, size: int) -> list[list[int]]:
         """Returns, by sub-model, the ranks that train it, of a job of that size."""
         subset = range(min(self.subset or size, size))

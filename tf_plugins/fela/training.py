@@ -33,8 +33,8 @@ class Training:
             ValueError: the model can't be trained so; says why.
         """
         self._model, self._partition, self.rules = model, partition, rules
-        self._batches = BatchFormat(model, partition.sub_models[0].inputs)
-        self._update = Update(model, self._batches)
+        self._batches = BatchFormat(partition)
+        self._update = Update(model, partition, self._batches)
         self._trainer = TokenTrainer(
             partition, self._update.loss, self._update.scale, bool(model.run_eagerly)
         )

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from trepak.tf_plugins.fela.own_batch import BatchFormat
+from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.submodel import SubModel
 from trepak.tf_plugins.fela.token_trainer import float_state
 
@@ -18,20 +19,20 @@ _MEANS = ("sum_over_batch_size", "mean")
 class Update:
     """The mathematics of one compiled model: that of bulk synchronous training."""
 
-    def __init__(self, model: Any, batches: BatchFormat) -> None:
+    def __init__(self, model: Any, partition: Partition, batches: BatchFormat) -> None:
         """Makes it.
 
         Raises:
             ValueError: the model's loss is no mean over samples, or it has a step of its own.
         """
-        self._model, self._batches = model, batches
+        self._model, self._partition, self._batches = model, partition, batches
         _check(model)
         eager = bool(model.run_eagerly)
         self._applied = self._apply if eager else tf.function(self._apply)
 
     def loss(self, outputs: Sequence[Any], labels: Sequence[Any]) -> Any:
         """Returns the mean over a token's samples, and updates metrics by them."""
-        model, y_pred = self._model, self._batches.pack_outputs(outputs)
+        model, y_pred = self._model, self._partition.packed(outputs)
         y, sample_weight = self._batches.pack_labels(labels)
         loss = model._compile_loss(y, y_pred, sample_weight)
         model.compute_metrics(None, y, y_pred, sample_weight=sample_weight)
