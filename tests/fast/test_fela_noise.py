@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -190,6 +191,14 @@ def test_layers_are_the_users_again() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="no batch of them"):
         run(sub, range(3), value=np.ones((4, 50), "float32"))
     assert "call" not in vars(dropout)
+
+
+def test_threads_that_run_at_once_draw_their_own_numbers() -> None:
+    sub = sub_model(L.Dropout(0.5), L.Dropout(0.3))
+    wanted = [run(sub, range(4), iteration) for iteration in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda iteration: run(sub, range(4), iteration), range(20)))
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_what_draws_needs_the_samples_numbers() -> None:

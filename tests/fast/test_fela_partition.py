@@ -141,9 +141,9 @@ def test_inputs_that_wait_and_early_outputs_make_no_block() -> None:
 def test_automatic_cuts_keep_together_what_shares_state() -> None:
     image = keras.Input((8, 8, 4))
     shared = conv("t8_shared")
-    x = conv("t90_c")(shared(conv("t40_b")(shared(image))))
-    parts = partition(keras.Model(image, x), profile=CHOSEN)
-    assert weighted_names(parts) == [["t8_shared", "t40_b", "t8_shared"], ["t90_c"]]
+    x = shared(conv("t40_b")(conv("t8_a")(shared(image))))
+    parts = partition(keras.Model(image, conv("t90_c")(x)), profile=CHOSEN)
+    assert weighted_names(parts) == [["t8_shared", "t8_a", "t40_b", "t8_shared"], ["t90_c"]]
 
 
 def test_fully_connected_layers_that_follow_each_other_are_one_type() -> None:

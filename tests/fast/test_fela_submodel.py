@@ -184,6 +184,27 @@ def test_masks_cross_cuts() -> None:
     np.testing.assert_array_equal(with_mask[1]._keras_mask, inputs[0] != 0)
 
 
+def test_masks_reach_the_outputs_from_which_losses_take_them() -> None:
+    words = keras.Input((7,), dtype="int32")
+    x = keras.layers.Embedding(9, 3, mask_zero=True, name="embedding")(words)
+    first, last = partition(keras.Model(words, keras.layers.Dense(2)(x)), ["embedding"]).sub_models
+    assert [one.name for one in last.inputs] == ["embedding", "the mask of embedding"]
+    drawn = np.array([[1, 2, 0, 3, 0, 0, 0]])
+    made = first.forward(first.trainable, first.state, [drawn]).outputs
+    (out,) = last.forward(last.trainable, last.state, [tf.identity(one) for one in made]).outputs
+    np.testing.assert_array_equal(out._keras_mask, drawn != 0)
+
+
+def test_nothing_crosses_twice() -> None:
+    model, _ = made("text")
+    shared = 0
+    for name in cut_names(model):
+        first, _ = partition(model, [name]).sub_models
+        assert len({id(one.tensor) for one in first.outputs}) == len(first.outputs)
+        shared += len(first.outputs)
+    assert shared > len(cut_names(model))
+
+
 def test_what_only_shows_when_it_runs_is_refused() -> None:
     words = keras.Input((7,), dtype="int32")
     inner = keras.Sequential([keras.Input((7,)), keras.layers.Embedding(9, 3, mask_zero=True)])

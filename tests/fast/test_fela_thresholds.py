@@ -41,6 +41,8 @@ def test_a_gain_below_the_tolerance_is_none() -> None:
 
     assert thresholds.saturating(seconds(0.9 * thresholds.TOLERANCE)) == 1
     assert thresholds.saturating(seconds(1.2 * thresholds.TOLERANCE)) == 4
+    # Two doublings without a gain end it, so that a later one is not seen.
+    assert thresholds.saturating(lambda batch, _: 1e-6 * batch / (1 + (batch >= 8))) == 1
 
 
 def test_what_does_not_fit_is_not_tried() -> None:

@@ -64,8 +64,8 @@ def with_masks(tensors: Sequence[Any]) -> list[Crossing]:
     found = {id(tensor): crossing(tensor) for tensor in tensors}
     for tensor in tensors:
         mask = get_keras_mask(tensor)
-        if mask is not None and id(mask) not in found:
-            found[id(mask)] = _described(mask, f"the mask of {_name(tensor)}")
+        if mask is not None:  # a tensor of the graph too, where a layer takes it as an argument
+            found.setdefault(id(mask), _described(mask, f"the mask of {_name(tensor)}"))
     return list(found.values())
 
 
