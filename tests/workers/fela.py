@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from harness import Case, add, case
 from rna import check_equal_on_all_ranks
 
 import trepak
+import trepak.keras as hvd
 from trepak.ops.loader import call
 
 BATCH, STEPS = 12, 3
@@ -173,7 +177,7 @@ def with_adam_and_one_norm() -> None:
 @case
 def stragglers_are_helped_while_they_sleep() -> None:
     rules = {"threshold": 2, "weights": [1, 2, 2]}
-    for delays in ([delay("round-robin", 0.4)], [delay("probability", 0.3, 0.5)]):
+    for delays in ([delay("round-robin", 0.4)], [delay("probability", 0.3, 0.7)]):
         counted = check(simple, SIMPLE, delays=delays, **rules)
         if trepak.rank() == 0:
             assert counted["served_helped"] > 0, counted
@@ -232,3 +236,44 @@ def what_ordinary_training_goes_on_from() -> None:
             model.fit(x[step], y[step], BATCH, verbose=0)
         for got, wanted in zip(model.get_weights(), right, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
+
+
+@case
+def tuning_keeps_the_best_case() -> None:
+    """Weights change nothing: the losses are those of an ordinary training."""
+    folder = Path(os.environ["OUT"]) / "tuning"
+    x, y = batches(trepak.rank(), steps=60)
+    data = x.reshape(-1, *x.shape[2:]).astype("float32"), y.reshape(-1)
+
+    def tuned(keep: Path | None) -> tuple[Any, list[float]]:
+        keras.utils.set_random_seed(1)
+        model = simple()
+        fela = trepak.Fela(model, SIMPLE, threshold=3)
+        model.compile(optimizer("momentum"), loss())
+        figure = folder / "tuning.png"
+        one = hvd.callbacks.FelaTuning(fela, 2, keep, figure, verbose=0)
+        told = model.fit(*data, BATCH, shuffle=False, verbose=0, callbacks=[one] if keep else [])
+        assert not keep or (fela.rules.weights, fela.rules.subset) == one.chosen[:2]
+        check_equal_on_all_ranks(model)
+        fela.close()
+        return one, told.history["loss"]
+
+    size = trepak.size()
+    _, plain = tuned(None)
+    one, losses = tuned(folder / "tuning.json")
+    if trepak.rank() == 0:  # others do not know the regularizers' loss of what they do not train
+        np.testing.assert_allclose(losses, plain, rtol=1e-4)
+    first = [case.weights for case in one.cases if case.subset == size]
+    assert first == [(1, a, b) for a in (1, 2) for b in (1, 2) if a <= b]
+    later = one.cases[len(first) :]
+    assert [case.subset for case in later] == [1]
+    assert one.chosen == min(one.cases, key=lambda case: case.seconds)
+    assert trepak.allgather_object(one.chosen, name="chosen") == [one.chosen] * size
+    again, _ = tuned(folder / "tuning.json")
+    assert not again.cases and again.chosen == one.chosen
+    if trepak.rank() == 0:
+        assert (folder / "tuning.png").stat().st_size > 1000
+        (folder / "tuning.json").write_text("{")
+    trepak.barrier()
+    with pytest.raises(ValueError, match="is damaged"):
+        tuned(folder / "tuning.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,23 @@ class TokenRules:
                 weight *= 2
             weights.append(weight)
         return tuple(weights)
+
+    @staticmethod
+    def weights_to_try(sub_models: int, size: int) -> list[tuple[int, ...]]:
+        """Returns the cases of the tuning's first phase: powers of two that don't fall (IV-B).
+
+        Args:
+            sub_models: of the model.
+            size: of the job.
+        """
+        powers = [1 << i for i in range(size.bit_length())]
+        later = itertools.combinations_with_replacement(powers, sub_models - 1)
+        return [(1, *one) for one in later]
+
+    @staticmethod
+    def subsets_to_try(size: int) -> list[int]:
+        """Returns those of the second phase: subsets half as large as the one before."""
+        return [size >> i for i in range(1, size.bit_length())]
 
     def members(self, size: int) -> list[list[int]]:
         """Returns, by sub-model, the ranks that train it, of a job of that size."""

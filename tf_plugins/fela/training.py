@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
@@ -95,10 +97,18 @@ class Training:
             worker.close()
         self._batches.forget()
 
+    def _agree_on_seeds(self) -> None:
+        """Gives all ranks the first one's: a sample's mask is the same wherever it is drawn."""
+        states = [v for one in self._partition.sub_models for v in one.state]
+        seeds = [v for v in states if not tf.as_dtype(v.dtype).is_floating]
+        if seeds:
+            broadcast_variables(seeds, _ROOT)
+
     def _opened(self, samples: int, has_labels: bool) -> tuple[FelaWorker, TokenLoop, Reduction]:
         if self._open is None or not self._open[0].is_open:
             if not has_labels:
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
+            self._agree_on_seeds()
             rules = self.rules.on(exchange.gather(samples, "Fela's batch sizes"))
             number = sessions.draw_number()
             reduction = Reduction(f"Fela {number}", self.rules.members(basics.size()))
