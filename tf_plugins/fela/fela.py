@@ -104,6 +104,11 @@ class Fela:
         """The rules that tokens are made and given by."""
         return self._rules
 
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Each rank's samples of an iteration; none before the first batch."""
+        return [] if self._training is None else self._training.batch_sizes
+
     def change(self, **rules: Any) -> None:
         """Changes rules, such as weights=(1, 2, 4), from the next iteration on; a collective call.
 

@@ -26,6 +26,7 @@ class Training:
 
     Attributes:
         rules: that the next session has; it opens with the next batch after `close`.
+        batch_sizes: by rank, of the session; none before the first one.
     """
 
     def __init__(self, model: Any, partition: Partition, rules: TokenRules) -> None:
@@ -35,6 +36,7 @@ class Training:
             ValueError: the model can't be trained so; says why.
         """
         self._model, self._partition, self.rules = model, partition, rules
+        self.batch_sizes: list[int] = []
         self._batches = BatchFormat(partition)
         self._update = Update(model, partition, self._batches)
         self._trainer = TokenTrainer(
@@ -109,7 +111,8 @@ class Training:
             if not has_labels:
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             self._agree_on_seeds()
-            rules = self.rules.on(exchange.gather(samples, "Fela's batch sizes"))
+            self.batch_sizes = exchange.gather(samples, "Fela's batch sizes")
+            rules = self.rules.on(self.batch_sizes)
             number = sessions.draw_number()
             reduction = Reduction(f"Fela {number}", self.rules.members(basics.size()))
             worker = FelaWorker(rules)
