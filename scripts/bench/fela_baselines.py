@@ -8,8 +8,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from trepak.scripts.bench.fela_clock import RATE
 from trepak.scripts.bench.fela_models import (
     BACKWARD,
+    FLOAT,
     MEMORY,
     MOST_OF_A_MODEL,
     NETWORKS,
@@ -20,6 +22,7 @@ from trepak.scripts.bench.fela_models import (
 from trepak.scripts.bench.fela_tasks import Plan
 
 BUCKETS = (4e6, 25e6, 100e6)  # bytes of gradients that are reduced together, at least
+AHEAD = (1, 2, 3)  # micro-batches under way for each worker that is yet to come in a pipeline
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _FULLY_CONNECTED = {"vgg19": 3, "googlenet": 1}  # layers, of Stanza's one worker
 
@@ -127,64 +130,66 @@ def _reduce(
 def _model_parallel(network: str, total: int, workers: int) -> Plans:
     """A pipeline that ends with each iteration; layers are balanced by time."""
     layers = NETWORKS[network].layers
-    for micro in MICRO_BATCHES:
+    for micro, ahead in itertools.product(MICRO_BATCHES, AHEAD):
         if micro > total:
             continue
-        count = math.ceil(total / micro)
-        sizes = _shares(total, count)
         parts = balanced(layers, workers, micro)
+        under_way = [ahead * (workers - place) for place in range(workers)]
         if all(
-            (workers - place) * micro * part.kept + micro * part.working
-            + STATE_COPIES * part.bytes <= MEMORY
-            for place, part in enumerate(parts)
+            count * micro * part.kept + micro * part.working + STATE_COPIES * part.bytes <= MEMORY
+            for count, part in zip(under_way, parts, strict=True)
         ):
-            yield f"micro-batches of {micro}", _pipeline(parts, sizes)
+            sizes = _shares(total, math.ceil(total / micro))
+            yield f"micro-batches of {micro}, {ahead} ahead", _pipeline(parts, sizes, under_way)
 
 
-def _pipeline(parts: Sequence[SubModel], sizes: Sequence[int]) -> Plan:
-    """A worker goes backward where it can, and has no more micro-batches under way than it must."""
-    workers = len(parts)
-    plan = Plan(workers)
+def _pipeline(parts: Sequence[SubModel], sizes: Sequence[int], under_way: Sequence[int]) -> Plan:
+    """Adds a pipeline whose workers go backward where they can.
+
+    Args:
+        parts: by worker.
+        sizes: samples, by micro-batch.
+        under_way: by worker, micro-batches that it may have gone forward and not backward with.
+    """
+    plan = Plan(len(parts))
     forward: dict[tuple[int, int], int] = {}
     backward: dict[tuple[int, int], int] = {}
-
-    def add_forward(i: int, at: int) -> None:
-        needs = {}
-        if at:
-            needs[forward[i, at - 1]] = float(sizes[i] * parts[at - 1].output)
-        if i >= workers - at:  # its activations take the place of those that went backward
-            needs[backward[i - workers + at, at]] = 0.0
-        forward[i, at] = plan.compute(at, parts[at].forward(sizes[i]), needs, priority=i)
-
-    def add_backward(i: int, at: int) -> None:
-        needs = {forward[i, at]: 0.0}
-        if at + 1 < workers:
-            needs[backward[i, at + 1]] = float(sizes[i] * parts[at].output)
-        seconds = parts[at].backward(sizes[i])
-        backward[i, at] = plan.compute(at, seconds, needs, priority=i - len(sizes))
-
-    for i in range(len(sizes)):
-        for at in range(workers):
-            add_forward(i, at)
-        for at in reversed(range(workers)):
-            add_backward(i, at)
+    for i, batch in enumerate(sizes):
+        for at, part in enumerate(parts):
+            needs = {forward[i, at - 1]: float(batch * parts[at - 1].output)} if at else {}
+            if i >= under_way[at]:
+                needs[backward[i - under_way[at], at]] = 0.0
+            forward[i, at] = plan.compute(at, part.forward(batch), needs, priority=i)
+        for at, part in reversed(list(enumerate(parts))):
+            needs = {forward[i, at]: 0.0}
+            if at + 1 < len(parts):
+                needs[backward[i, at + 1]] = float(batch * part.output)
+            priority = i - len(sizes)
+            backward[i, at] = plan.compute(at, part.backward(batch), needs, priority)
     for at, part in enumerate(parts):
         plan.compute(at, part.update, {backward[i, at]: 0.0 for i in range(len(sizes))})
     return plan
 
 
 def balanced(layers: Sequence[Layer], workers: int, batch: int) -> list[SubModel]:
-    """Cuts layers into as many parts as there are workers, so that the slowest one is fastest."""
-    costs = [layer.seconds(batch) for layer in layers]
+    """Cuts layers into as many parts as there are workers, so that the slowest one is fastest.
+
+    What a part hands on, and back, leaves by one link beside computing: the slower of both counts.
+    """
+    costs = [(1 + BACKWARD) * layer.seconds(batch) for layer in layers]
+    sending = [batch * FLOAT * layer.output / RATE for layer in layers]
 
     @functools.cache
     def cut(begin: int, parts: int) -> tuple[float, tuple[int, ...]]:
+        back = sending[begin - 1] if begin else 0.0
         if parts == 1:
-            return sum(costs[begin:]), ()
-        return min(
-            (max(sum(costs[begin:end]), cut(end, parts - 1)[0]), (end, *cut(end, parts - 1)[1]))
-            for end in range(begin + 1, len(layers) - parts + 2)
-        )
+            return max(sum(costs[begin:]), back), ()
+        found = []
+        for end in range(begin + 1, len(layers) - parts + 2):
+            rest, edges = cut(end, parts - 1)
+            slowest = max(sum(costs[begin:end]), back + sending[end - 1], rest)
+            found.append((slowest, (end, *edges)))
+        return min(found)
 
     edges = (0, *cut(0, workers)[1], len(layers))
     return [SubModel(tuple(layers[a:b])) for a, b in itertools.pairwise(edges)]

@@ -8,6 +8,7 @@ first of its tasks, all of them, and what must come after the last one.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,12 +27,16 @@ class _Task:
     missing: int = 0
 
     @property
-    def alone(self) -> float:
-        """Seconds that it takes where nothing is in its way."""
+    def busy(self) -> float:
+        """Seconds that it keeps its worker busy; a ring: its members' links."""
         if self.worker is not None:
             return self.seconds
-        members = len(self.members)
-        return ring_bytes(self.count, members) / RATE + 2 * (members - 1) * LATENCY
+        return ring_bytes(self.count, len(self.members)) / RATE
+
+    @property
+    def alone(self) -> float:
+        """Seconds that it takes where nothing is in its way."""
+        return self.busy + 2 * max(0, len(self.members) - 1) * LATENCY
 
 
 class Plan:
@@ -91,19 +96,24 @@ class Plan:
                 tails[need] = max(tails[need], _sent(count) + task.alone + tails[number])
         chains = (h + task.alone + t for h, task, t in zip(heads, tasks, tails, strict=True))
         found = max(chains, default=0.0)
-        for worker in range(self._workers):
-            mine = [n for n, task in enumerate(tasks) if task.worker == worker]
-            rings = [n for n, task in enumerate(tasks) if worker in task.members]
-            for chosen in (mine, rings):
-                if chosen:
-                    busy = sum(
-                        tasks[n].seconds + ring_bytes(tasks[n].count, max(1, len(tasks[n].members)))
-                        / RATE
-                        for n in chosen
-                    )
-                    found = max(
-                        found, min(heads[n] for n in chosen) + busy + min(tails[n] for n in chosen)
-                    )
+        uses: dict[tuple[str, int], list[tuple[float, float, float]]] = defaultdict(list)
+        for number, task in enumerate(tasks):
+            own = heads[number], task.busy, tails[number]
+            if task.worker is not None:
+                uses["computing", task.worker].append(own)
+            for member in task.members:
+                uses["sending", member].append(own)
+                uses["receiving", member].append(own)
+            for need, count in task.needs.items():
+                source = tasks[need].worker
+                if count and source is not None and task.worker is not None:
+                    begin = heads[need] + tasks[need].alone + LATENCY
+                    sent = begin, count / RATE, task.alone + tails[number]
+                    uses["sending", source].append(sent)
+                    uses["receiving", task.worker].append(sent)
+        for of_one in uses.values():
+            firsts, busy, lasts = zip(*of_one, strict=True)
+            found = max(found, min(firsts) + sum(busy) + min(lasts))
         return found
 
 
