@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trepak.scripts.bench.fela_clock import LATENCY, RATE, ring_bytes
-from trepak.scripts.bench.fela_virtual import Setting, Work, stage_seconds, submodel_of
+from trepak.scripts.bench.fela_setting import Setting, Work, stage_seconds, submodel_of
 
 _HOP = 2 * LATENCY  # of a report and the next token, and of a request and the first one
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from trepak.scripts.bench.fela_baselines import best
 from trepak.scripts.bench.fela_bounds import Bounds, bounds
 from trepak.scripts.bench.fela_models import MEMORY
-from trepak.scripts.bench.fela_virtual import Iteration, Outcome, Setting
+from trepak.scripts.bench.fela_setting import Outcome, Setting
+from trepak.scripts.bench.fela_virtual import Iteration
 
 WORKERS = 8
 TOTALS = (64, 128, 256, 512, 1024)
@@ -62,7 +63,7 @@ def outcome(setting: Setting, delays: Delays = (), holds: bool = False) -> Outco
 def weight_cases(parts: int = 3, workers: int = WORKERS) -> list[tuple[int, ...]]:
     """Returns phase 1's weights: powers of two up to N, none smaller than the one before."""
     powers = [1 << i for i in range(workers.bit_length())]
-    found = [(1,)]
+    found: list[tuple[int, ...]] = [(1,)]
     for _ in range(parts - 1):
         found = [(*one, power) for one in found for power in powers if power >= one[-1]]
     return found
@@ -161,5 +162,3 @@ def mean_bound(setting: Setting, scenario: Scenario) -> float:
     """Returns the mean of the iterations' bounds."""
     work = outcome(setting).work
     return scenario.mean(lambda delays: bounds(setting, work, delays).largest)
-
-

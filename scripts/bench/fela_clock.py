@@ -6,6 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 RATE = 10e9 / 8  # bytes a second of a link, each way
 LATENCY = 1e-4  # seconds of a message of a few hundred bytes, one way
@@ -79,9 +80,7 @@ class Links:
         self.sent += len(out) * ring_bytes(count, len(out))
         links = (*out, *(self._workers + one for one in out))
         latency = 2 * (len(out) - 1) * LATENCY
-        self._clock.after(
-            latency, lambda: self._begin(links, ring_bytes(count, len(out)), done)
-        )
+        self._clock.after(latency, partial(self._begin, links, ring_bytes(count, len(out)), done))
 
     def _begin(self, links: tuple[int, ...], count: float, done: Callable[[], None]) -> None:
         if count <= 0:
@@ -111,7 +110,7 @@ class Links:
         version = self._version
         first = min((flow.left / flow.rate for flow in self._flows), default=math.inf)
         if first < math.inf:
-            self._clock.after(max(0.0, first), lambda: self._end(version))
+            self._clock.after(max(0.0, first), partial(self._end, version))
 
     def _end(self, version: int) -> None:
         if version != self._version:
@@ -125,9 +124,7 @@ class Links:
 
     def _share(self) -> None:
         """Fills all links evenly; flows on a link that is full keep what they have."""
-        free = dict.fromkeys(
-            (link for flow in self._flows for link in flow.links), self._rate
-        )
+        free = dict.fromkeys((link for flow in self._flows for link in flow.links), self._rate)
         users = dict.fromkeys(free, 0)
         for flow in self._flows:
             for link in flow.links:

@@ -32,7 +32,7 @@ STATE_COPIES = 3  # weights, gradients, momenta
 _KEPT_COPIES = 2
 
 # Threshold batch sizes of VGG-19's convolutions by the width of their images. Section II-B and
-# footnote 12 have 224, 112 and 14; section IV-A has 56 in the bin of the former, 28 in the latter's.
+# footnote 12 have 224, 112 and 14; by section IV-A 56 is in the former ones' bin, 28 in the last's.
 VGG_THRESHOLDS = {224: 16, 112: 16, 56: 16, 28: 64, 14: 64}
 FULLY_CONNECTED = 2048
 
@@ -136,8 +136,7 @@ class Network:
         """SM-1 to SM-M."""
         edges = [0, *self.cuts, len(self.layers)]
         return tuple(
-            SubModel(self.layers[begin:end])
-            for begin, end in zip(edges, edges[1:], strict=False)
+            SubModel(self.layers[begin:end]) for begin, end in zip(edges, edges[1:], strict=False)
         )
 
     @cached_property

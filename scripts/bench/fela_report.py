@@ -83,7 +83,8 @@ def _saturation() -> Rows:
         layer: Layer = NETWORKS[network].layers[place]
         greatest = 1 / (layer.seconds(2) - layer.seconds(1))
         shares = [
-            [batch, batch / layer.seconds(batch) / greatest] for batch in (1 << i for i in range(13))
+            [batch, batch / layer.seconds(batch) / greatest]
+            for batch in (1 << i for i in range(13))
         ]
         about = {"kind": SATURATION, "layer": name, "threshold": layer.threshold}
         rows.append({**about, "by_batch": shares})
@@ -96,7 +97,7 @@ def _thresholds() -> Rows:
             "kind": THRESHOLDS,
             "network": name,
             "sub_model": number,
-            "thresholds": [layer.threshold for layer in part.layers],
+            "thresholds": [layer.threshold if layer.operations else None for layer in part.layers],
         }
         for name, network in NETWORKS.items()
         for number, part in enumerate(network.sub_models, 1)
@@ -140,8 +141,8 @@ def gaps(found: Found) -> dict[str, float]:
 def _gaps(found: Found) -> Rows:
     ratios = gaps(found)
     without = {
-        f"without_{policy}": seconds / found.fela.outcome.seconds
-        for policy, seconds in found.without.items()
+        f"without_{policy}": one.seconds / found.fela.outcome.seconds
+        for policy, one in found.without.items()
     }
     return [
         {
@@ -152,6 +153,7 @@ def _gaps(found: Found) -> Rows:
             "both": 1 - 1 / ratios["both"],
             "refused": sum(not one.fits for one in found.tried),
             **without,
+            "memory_without_ADS_gb": found.without["ADS"].most_memory / 1e9,
         }
     ]
 
@@ -189,7 +191,8 @@ def _bounds(found: Found) -> Rows:
 
 
 def _about_scenario(found: Found, one: Straggled) -> dict[str, Any]:
-    return {**_about(found), "stragglers": one.scenario.kind, "value": one.scenario.value}
+    about = {"case": f"{found.network} {found.total}", "stragglers": one.scenario.kind}
+    return {**about, "value": one.scenario.value}
 
 
 def _stragglers(found: Found) -> Rows:
@@ -199,34 +202,29 @@ def _stragglers(found: Found) -> Rows:
             **_about_scenario(found, one),
             **{way: found.total / seconds for way, seconds in one.seconds.items()},
             "vs_DP": one.seconds["DP"] / one.seconds[FELA],
+            "of_bound": one.bound / one.seconds[FELA],
         }
         for one in found.straggled
     ]
 
 
 def _delays(found: Found) -> Rows:
-    rows = []
-    for one in found.straggled:
-        delays = {way: one.seconds[way] - seconds for way, seconds in found.seconds.items()}
-        base = found.seconds[FELA]
-        rows.append(
-            {
-                "kind": DELAYS,
-                **_about_scenario(found, one),
-                **delays,
-                "reduction": reduction(found, one),
-                "possible": 1 - (one.bound - base) / delays["DP"],
-                "of_bound": one.bound / one.seconds[FELA],
-                "holding": 1 - (one.holds - base) / delays["DP"],
-            }
-        )
-    return rows
+    return [
+        {
+            "kind": DELAYS,
+            **_about_scenario(found, one),
+            **{way: one.seconds[way] - seconds for way, seconds in found.seconds.items()},
+            "reduction": reduction(found, one.seconds[FELA], one),
+            "possible": reduction(found, one.bound, one),
+            "holding": reduction(found, one.holds, one),
+        }
+        for one in found.straggled
+    ]
 
 
-def reduction(found: Found, one: Straggled) -> float:
-    """Returns 1 − PID of Fela / PID of DP."""
-    fela, baseline = (one.seconds[way] - found.seconds[way] for way in (FELA, "DP"))
-    return 1 - fela / baseline
+def reduction(found: Found, seconds: float, one: Straggled) -> float:
+    """Returns 1 − PID / PID of DP, where an iteration takes so long with the stragglers."""
+    return 1 - (seconds - found.seconds[FELA]) / (one.seconds["DP"] - found.seconds["DP"])
 
 
 def _claim_plain(claims: Claims, found: Found) -> None:
@@ -258,9 +256,9 @@ def _claim_stragglers(claims: Claims, network: str, found: Sequence[Found]) -> N
         target = _LEAST_REDUCTION[network, kind]
         name = f"{kind.replace('-', '_')}.{network}"
         possible = [
-            reduction(of, one)
+            reduction(of, one.seconds[FELA], one)
             for of, one in cases
-            if 1 - (one.bound - of.seconds[FELA]) / (one.seconds["DP"] - of.seconds["DP"]) >= target
+            if reduction(of, one.bound, one) >= target
         ]
         full = f"fela.delay_reduction.{name}"
         value = min(possible, default=None)
@@ -274,7 +272,7 @@ def _claim_policies(claims: Claims, found: Sequence[Found]) -> None:
     vgg = [one for one in found if one.network == "vgg19"]
     for policy, ends in POLICIES.items():
         if policy in ("HF", "ADS"):
-            ratios = [one.without[policy] / one.seconds[FELA] for one in vgg]
+            ratios = [one.without[policy].seconds / one.seconds[FELA] for one in vgg]
         else:
             ratios = [gaps(one)[policy] for one in vgg]
         for end, pick, paper in zip(("least", "most"), (min, max), ends, strict=True):

@@ -1,4 +1,4 @@
-"""Plans that are fixed before they run, in virtual time: what data, model and hybrid parallelism do.
+"""Plans that are fixed before they run, in virtual time: data, model and hybrid parallelism.
 
 A task is computed by one worker, or is a ring allreduce; it waits for others, and for what they
 send. The bound of a plan is the largest over all workers, and links: what must come before the
@@ -11,6 +11,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from trepak.scripts.bench.fela_clock import LATENCY, RATE, Clock, Links, ring_bytes
 
@@ -133,7 +134,7 @@ class _Run:
         for task in tasks:
             task.missing = len(task.needs)
         for worker, delay in enumerate(delays):
-            self._clock.after(delay, lambda worker=worker: self._free(worker))
+            self._clock.after(delay, partial(self._free, worker))
         for number, task in enumerate(tasks):
             if not task.needs:
                 self._begin(number)
@@ -143,19 +144,19 @@ class _Run:
     def _begin(self, number: int) -> None:
         task = self._tasks[number]
         if task.worker is None:
-            self._links.reduce(task.members, task.count, lambda: self._over(number))
+            self._links.reduce(task.members, task.count, partial(self._over, number))
             return
         heapq.heappush(self._ready[task.worker], (task.priority, number))
         if not self._busy[task.worker]:
             self._busy[task.worker] = True
-            self._clock.after(0.0, lambda: self._free(task.worker))
+            self._clock.after(0.0, partial(self._free, task.worker))
 
     def _free(self, worker: int | None) -> None:
         assert worker is not None
         self._busy[worker] = bool(self._ready[worker])
         if self._ready[worker]:
             _, number = heapq.heappop(self._ready[worker])
-            self._clock.after(self._tasks[number].seconds, lambda: self._computed(number))
+            self._clock.after(self._tasks[number].seconds, partial(self._computed, number))
 
     def _computed(self, number: int) -> None:
         self._over(number)
@@ -169,12 +170,9 @@ class _Run:
             target = self._tasks[then].worker
             if count and target is not None and target != task.worker:
                 assert task.worker is not None
-                self._clock.after(
-                    LATENCY,
-                    lambda then=then, source=task.worker, target=target, count=count: (
-                        self._links.send(source, target, count, lambda: self._there(then))
-                    ),
-                )
+                there = partial(self._there, then)
+                send = partial(self._links.send, task.worker, target, count, there)
+                self._clock.after(LATENCY, send)
             else:
                 self._there(then)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from trepak.scripts.bench import fela_cases
 from trepak.scripts.bench.fela_baselines import WAYS, Best, best
 from trepak.scripts.bench.fela_cases import Scenario, Tried, best_of
-from trepak.scripts.bench.fela_virtual import Setting
+from trepak.scripts.bench.fela_setting import Outcome, Setting
 
 FELA = "Fela"
 
@@ -39,7 +39,7 @@ class Found:
         total: samples of an iteration.
         tried: the cases of Fela's tuning.
         baselines: by way.
-        without: by policy, the seconds of Fela's best setting without it.
+        without: by policy, Fela's best setting without it.
         straggled: by scenario.
     """
 
@@ -47,7 +47,7 @@ class Found:
     total: int
     tried: list[Tried]
     baselines: dict[str, Best]
-    without: dict[str, float]
+    without: dict[str, Outcome]
     straggled: list[Straggled] = field(default_factory=list)
 
     @property
@@ -86,8 +86,8 @@ def find_quickly(network: str, total: int, show: Callable[[str], None]) -> Found
     return Found(network, total, tried, baselines, _without(best_of(tried).setting))
 
 
-def _without(setting: Setting) -> dict[str, float]:
-    """Returns Fela's seconds without one of its policies each."""
+def _without(setting: Setting) -> dict[str, Outcome]:
+    """Returns what comes of Fela without one of its policies each."""
     less = {
         "HF": replace(setting, hierarchical=False),
         "ADS": replace(setting, depth_first=False),
@@ -95,7 +95,7 @@ def _without(setting: Setting) -> dict[str, float]:
         "tuning": replace(setting, weights=(1,) * len(setting.weights)),
         "recomputing": replace(setting, recompute=False),
     }
-    return {policy: fela_cases.outcome(one).seconds for policy, one in less.items()}
+    return {policy: fela_cases.outcome(one) for policy, one in less.items()}
 
 
 def _straggled(found: Found, scenario: Scenario) -> Straggled:

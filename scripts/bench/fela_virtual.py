@@ -9,135 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 from trepak.ops.loader import call
 from trepak.scripts.bench.fela_clock import LATENCY, Clock, Links
-from trepak.scripts.bench.fela_models import NETWORKS, STATE_COPIES, Network, SubModel
+from trepak.scripts.bench.fela_models import STATE_COPIES
+from trepak.scripts.bench.fela_setting import (
+    Outcome,
+    Setting,
+    Work,
+    stage_seconds,
+    submodel_of,
+)
 
 _SAMPLES, _LABELS, _OUTPUT, _GRADIENT = range(4)  # kinds of chunks
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How Fela trains.
-
-    Attributes:
-        network: its name in `NETWORKS`.
-        total: samples of an iteration, of all workers.
-        weights: w_1 to w_M (section IV-B).
-        subset: so many workers may train the last sub-model (CTD).
-        workers: N.
-        depth_first: ADS.
-        hierarchical: HF.
-        recompute: others may make activations anew that one holds.
-    """
-
-    network: str
-    total: int
-    weights: tuple[int, ...]
-    subset: int
-    workers: int = 8
-    depth_first: bool = True
-    hierarchical: bool = True
-    recompute: bool = True
-
-    @cached_property
-    def model(self) -> Network:
-        """The network."""
-        return NETWORKS[self.network]
-
-    @cached_property
-    def rules(self) -> dict[str, Any]:
-        """What the token server takes."""
-        first = self.model.sub_models[0]
-        last = [] if self.subset == self.workers else list(range(self.subset))
-        each, rest = divmod(self.total, self.workers)
-        return {
-            "batches": [each + (worker < rest) for worker in range(self.workers)],
-            "threshold": first.threshold,
-            "weights": list(self.weights),
-            "subsets": [*[[]] * (len(self.weights) - 1), last],
-            "depth_first": self.depth_first,
-            "hierarchical": self.hierarchical,
-            "recompute": self.recompute,
-        }
-
-    def members(self, number: int) -> range:
-        """Returns who may train a sub-model, from 1 on."""
-        return range(self.subset if number == len(self.weights) else self.workers)
-
-
-@dataclass(frozen=True)
-class Work:
-    """A token's time on a worker.
-
-    Attributes:
-        worker: who.
-        token: its number.
-        stage: as the token server counts: forward 1 to M, backward on.
-        samples: how many.
-        recomputes: whether it goes forward first.
-        given: when the worker had it in hand.
-        begin: when all inputs were there.
-        end: when it was computed.
-    """
-
-    worker: int
-    token: int
-    stage: int
-    samples: int
-    recomputes: bool
-    given: float
-    begin: float
-    end: float
-
-
-@dataclass
-class Outcome:
-    """What an iteration has come to.
-
-    Attributes:
-        seconds: it took.
-        work: tokens in the order in which they were done.
-        reduced: by sub-model, from 1 on: when its tokens were done, and when it was reduced.
-        most_memory: bytes of the worker that held the most.
-        sent: bytes over all links.
-        counters: of the token server.
-        requests: that it was asked.
-    """
-
-    seconds: float
-    work: list[Work]
-    reduced: dict[int, tuple[float, float]]
-    most_memory: float
-    sent: float
-    counters: dict[str, int]
-    requests: int
-
-
-def stage_seconds(
-    sub_models: Sequence[SubModel], stage: int, samples: int, recomputes: bool = False
-) -> float:
-    """Returns how long a token takes to compute.
-
-    Args:
-        sub_models: SM-1 to SM-M.
-        stage: of the token: 1 to M forward, of which the last one goes backward too, and on.
-        samples: of the token.
-        recomputes: whether the worker goes forward before it goes backward.
-    """
-    last = len(sub_models)
-    one = sub_models[submodel_of(stage, last) - 1]
-    forward = stage <= last or recomputes
-    backward = stage >= last
-    return forward * one.forward(samples) + backward * one.backward(samples)
-
-
-def submodel_of(stage: int, last: int) -> int:
-    """Returns which sub-model, from 1 on, the tokens of a stage train."""
-    return stage if stage <= last else 2 * last - stage
 
 
 @dataclass
@@ -213,7 +99,7 @@ class Iteration:
         )
 
     def _say(self, after: float, worker: int, what: str, number: int = 0) -> None:
-        self.clock.after(after + LATENCY, lambda: self._hear(worker, what, number))
+        self.clock.after(after + LATENCY, partial(self._hear, worker, what, number))
 
     def _hear(self, worker: int, what: str, number: int) -> None:
         """The token server hears a worker, and its orders go out."""
@@ -226,10 +112,10 @@ class Iteration:
             number=number,
         )
         for token in orders["assignments"]:
-            self.clock.after(LATENCY, lambda token=token: self._give(token))
+            self.clock.after(LATENCY, partial(self._give, token))
         for number in orders["trained"]:
             self._trained[number] = self.clock.now
-            self.clock.after(LATENCY, lambda number=number: self._reduce(number))
+            self.clock.after(LATENCY, partial(self._reduce, number))
 
     def _give(self, token: dict[str, Any]) -> None:
         """A worker has its token, and holders have heard whom to send what."""
@@ -242,7 +128,7 @@ class Iteration:
                 inputs[holder] = inputs.get(holder, 0.0) + self._bytes(kind, number) * samples
         mine.missing = len(inputs)
         for holder, count in inputs.items():
-            self._links.send(holder, worker, count, lambda: self._arrived(worker))
+            self._links.send(holder, worker, count, partial(self._arrived, worker))
         if not inputs:
             self._begin(worker)
 
@@ -256,7 +142,7 @@ class Iteration:
         mine = self._workers[worker]
         if mine.sleeps:
             seconds, mine.sleeps = mine.sleeps, 0.0
-            self.clock.after(seconds, lambda: self._begin(worker))
+            self.clock.after(seconds, partial(self._begin, worker))
             return
         token = mine.token
         assert token is not None
@@ -270,7 +156,7 @@ class Iteration:
         mine.most = max(mine.most, mine.kept + needed)
         begin = self.clock.now
         seconds = stage_seconds(self._parts, stage, samples, token["recomputes"])
-        self.clock.after(seconds, lambda: self._end(worker, begin))
+        self.clock.after(seconds, partial(self._end, worker, begin))
 
     def _end(self, worker: int, begin: float) -> None:
         mine = self._workers[worker]
@@ -287,7 +173,13 @@ class Iteration:
             self._workers[holder].kept -= count
         self._work.append(
             Work(
-                worker, number, stage, samples, token["recomputes"], mine.given, begin,
+                worker,
+                number,
+                stage,
+                samples,
+                token["recomputes"],
+                mine.given,
+                begin,
                 self.clock.now,
             )
         )
@@ -298,7 +190,7 @@ class Iteration:
         self._links.reduce(
             self.setting.members(number),
             part.bytes,
-            lambda: self.clock.after(part.update, lambda: self._apply(number)),
+            partial(self.clock.after, part.update, partial(self._apply, number)),
         )
 
     def _apply(self, number: int) -> None:
