@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trepak.ops.injection import Delay, parse_delay, parse_slow
@@ -72,8 +73,8 @@ KNOBS = (
     Knob(
         "TREPAK_CACHE",
         "~/.cache/trepak",
-        "Folder in which `make setup` keeps the Horovod wheel it built; $XDG_CACHE_HOME/trepak "
-        "where that is set.",
+        "Folder in which `make setup` keeps the Horovod wheel it built, and Fela the batch sizes "
+        "it measured; $XDG_CACHE_HOME/trepak where that is set.",
     ),
     Knob(
         "TREPAK_TIMELINE",
@@ -113,6 +114,12 @@ def value(name: str) -> str:
     """
     defaults = {knob.name: knob.default for knob in KNOBS}
     return os.environ.get(name, defaults[name])
+
+
+def cache_folder() -> Path:
+    """Returns the folder of what is kept from run to run; it need not exist."""
+    parent = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("TREPAK_CACHE") or Path(parent, "trepak")).expanduser()
 
 
 def check_environment(environment: Mapping[str, str] | None = None) -> None:

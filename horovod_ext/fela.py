@@ -1,4 +1,4 @@
-"""A worker's place in Fela's token-based scheduling: tokens, and the chunks that they read and make.
+"""A worker's place in Fela's token-based scheduling: tokens, and the chunks they read and make.
 
 The token server is on rank 0; chunks go from worker to worker over flows.
 """

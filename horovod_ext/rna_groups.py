@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-import horovod.tensorflow as _hvd
-from horovod.tensorflow import mpi_ops as _mpi_ops
-
-from trepak.horovod_ext import basics
+from trepak.horovod_ext import basics, process_sets
 
 Groups = Sequence[Sequence[int]]
 
@@ -62,23 +59,6 @@ def process_set(groups: Groups, size: int) -> int:
     """
     mine = 0
     for group in groups:
-        number = _number_of(list(group), size)
-        mine = number if basics.rank() in group else mine
+        found = process_sets.process_set_of(sorted(group), size, "a group of RNA")
+        mine = found.process_set_id if basics.rank() in group else mine
     return mine
-
-
-def _number_of(group: list[int], size: int) -> int:
-    if len(group) == size:
-        return 0
-    known: dict[int, list[int]] = _mpi_ops._basics._get_process_set_ids_and_ranks()
-    for number, ranks in known.items():
-        if sorted(ranks) == group:
-            return number
-    try:
-        return int(_hvd.add_process_set(group).process_set_id)
-    except ValueError as error:
-        raise ValueError(
-            f"a group of RNA is a process set of Horovod's, and {group} is none: call hvd.init("
-            'process_sets=[hvd.ProcessSet(group) for group in groups]), or hvd.init(process_sets="'
-            'dynamic") for groups that are found while training.'
-        ) from error

@@ -22,15 +22,29 @@ _BLOCKS = {
 }
 
 
-def googlenet(b: Builder, classes: int = 1000) -> keras.Model:
-    """Returns the network; 6,998,552 parameters at 1000 classes, images of 224 × 224 × 3."""
-    image = b.input((224, 224, 3))
+def googlenet(b: Builder, classes: int = 1000, size: int = 224, width: float = 1.0) -> keras.Model:
+    """Returns the network; 6,998,552 parameters at 1000 classes, images of 224 × 224 × 3.
+
+    Before its first inception block it makes images an eighth as wide. Those of fewer than 64
+    pixels, such as CIFAR's, it leaves as they are: its first convolution is then 3 × 3, and no
+    layer before the block 4a has a stride.
+
+    Args:
+        b: makes the layers.
+        classes: of the images.
+        size: their height and width.
+        width: multiplies the number of filters of each convolution.
+    """
+    image = b.input((size, size, 3))
 
     def conv(x: Any, filters: int, window: int, stride: int = 1) -> Any:
-        return b.pointwise(b.conv(x, filters, window, stride), "relu")
+        return b.pointwise(b.conv(x, max(1, round(filters * width)), window, stride), "relu")
 
-    x = b.pool(conv(image, 64, 7, 2), "max", 3, 2)
-    x = b.pool(conv(conv(x, 64, 1), 192, 3), "max", 3, 2)
+    if size < 64:
+        x = conv(conv(conv(image, 64, 3), 64, 1), 192, 3)
+    else:
+        x = b.pool(conv(image, 64, 7, 2), "max", 3, 2)
+        x = b.pool(conv(conv(x, 64, 1), 192, 3), "max", 3, 2)
     for name, (one, before3, three, before5, five, after_pool) in _BLOCKS.items():
         if name in ("4a", "5a"):
             x = b.pool(x, "max", 3, 2)

@@ -162,6 +162,10 @@ class Rewrite {
     if (plan_.waits_each_layer && swap.leaves > 0) {
       offload->add_input("^" + Before(swap.leaves));
     }
+    // Else this node might run after layers that find no room, and keep the thread that it needs.
+    if (!read_.step.nodes[plan_.chain[swap.leaves]].is_merged) {
+      RunAfter(Node(swap.leaves), offload->name());
+    }
 
     tf::NodeDef* const prefetch = Add(prefix + "_prefetch", "TrepakPrefetch", DeviceOf(swap));
     prefetch->add_input(offload->name());

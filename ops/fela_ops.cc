@@ -68,8 +68,9 @@ dtypes, row_shapes: by tensor; those of all these chunks.
 
 // What a caller did wrong is said plainly: no other try would make it right.
 absl::Status ErrorOf(const Status& status) {
-  return status.code() == StatusCode::kFailedPrecondition ? ToAbslStatus(status)
-                                                          : ToFlowError(status);
+  return status.code() == StatusCode::kFailedPrecondition
+             ? absl::FailedPreconditionError("trepak: " + std::string(status.message()))
+             : ToFlowError(status);
 }
 
 absl::Status CheckTypes(const std::vector<DataType>& types) {
@@ -230,21 +231,21 @@ class FelaTakeOp : public tensorflow::AsyncOpKernel {
   absl::Status CountRows(OpKernelContext* context, const std::vector<FelaTensors>& chunks,
                          std::vector<int64_t>* counts) const {
     for (size_t k = 0; k < chunks.size(); ++k) {
-      std::string sizes;
       bool fits = chunks[k].size() == types_.size();
+      std::string has, asked;
       for (size_t i = 0; i < chunks[k].size(); ++i) {
-        const size_t bytes = chunks[k][i].size();
-        fits = fits && bytes % RowBytes(i) == 0 &&
-               bytes / RowBytes(i) == chunks[k][0].size() / RowBytes(0);
-        sizes += (sizes.empty() ? "" : ", ") + std::to_string(bytes);
+        has += (i == 0 ? "" : ", ") + std::to_string(chunks[k][i].size());
+      }
+      for (size_t i = 0; i < types_.size(); ++i) {
+        asked += (i == 0 ? "" : ", ") + std::to_string(RowBytes(i));
+        fits = fits && chunks[k][i].size() % RowBytes(i) == 0 &&
+               chunks[k][i].size() / RowBytes(i) == chunks[k][0].size() / RowBytes(0);
       }
       if (!fits) {
-        const FelaChunkName name =
-            FelaNames(context->input(0), FelaNames::kWithHolder).Name(static_cast<int64_t>(k));
-        return FelaMisuse(name.ToString() +
-                          " can't be tensors of the dtypes and row shapes that were "
-                          "asked for: it has tensors of " +
-                          sizes + " bytes");
+        const FelaNames names(context->input(0), FelaNames::kWithHolder);
+        return FelaMisuse(names.Name(static_cast<int64_t>(k)).ToString() + " has tensors of " +
+                          has + " bytes, which are not as many rows each of " + asked +
+                          " bytes: take it with the dtypes and shapes that it was put with");
       }
       counts->push_back(static_cast<int64_t>(chunks[k][0].size() / RowBytes(0)));
     }

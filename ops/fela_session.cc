@@ -11,6 +11,7 @@
 #include "ops/fela_parts.h"
 #include "ops/runtime/fela/fela_token_server.h"
 #include "ops/runtime/fela/fela_worker.h"
+#include "ops/runtime/observe/injection.h"
 #include "ops/session_ops.h"
 #include "ops/worker_ops.h"
 
@@ -96,9 +97,15 @@ absl::Status Begin(const Arguments& given, Json*) {
   return ToFlowError(worker->Begin(given.Get<uint32_t>("samples")));
 }
 
+// Asks for the first token, after the delay that this rank is to have; it has none to ask for if
+// the iteration is over by then.
 absl::Status Request(const Arguments& given, Json*) {
   std::shared_ptr<FelaWorker> worker;
   TF_RETURN_IF_ERROR(Find(given, &worker));
+  const Injection::Duration delay = Injection::Global().TakeDelay();
+  if (delay > Injection::Duration::zero() && worker->StandStill(delay)) {
+    return absl::OkStatus();
+  }
   return ToFlowError(worker->Request());
 }
 
@@ -126,6 +133,7 @@ absl::Status Next(const Arguments& given, Json* result) {
   } else if (event.kind == Kind::kTrained) {
     (*result)["trained"] = event.submodel;
   } else {
+    Injection::Global().EndStep();
     (*result)["over"] = {{"samples", event.samples}, {"loss", event.loss}};
   }
   return absl::OkStatus();

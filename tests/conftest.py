@@ -76,6 +76,8 @@ PLANS = {
     "still-gloo-3": Plan(3, True),
     "chicle-mpi-2": Plan(2, False),
     "chicle-gloo-3": Plan(3, True),
+    "fela-mpi-2": Plan(2, False),
+    "fela-gloo-3": Plan(3, True),
 }
 JOB_SECONDS = 560
 ONE_LAB = {

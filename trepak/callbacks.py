@@ -2,6 +2,7 @@
 
 from trepak.tf_plugins.callbacks.broadcast_callback import BroadcastGlobalVariablesCallback
 from trepak.tf_plugins.callbacks.embedding_placement import EmbeddingPlacement
+from trepak.tf_plugins.callbacks.fela_tuning import FelaTuning
 from trepak.tf_plugins.callbacks.learning_rate_callbacks import (
     LearningRateScheduleCallback,
     LearningRateWarmupCallback,
@@ -15,6 +16,7 @@ from trepak.tf_plugins.transport.geryon_threshold_tuning import PriorityThreshol
 __all__ = [
     "BroadcastGlobalVariablesCallback",
     "EmbeddingPlacement",
+    "FelaTuning",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MemoryMonitor",

@@ -101,12 +101,26 @@ def text(batch: int) -> Case:
 def shared_within(batch: int) -> Case:
     """A layer that is called twice, and one without state that is called everywhere."""
     left, right = keras.Input((6,)), keras.Input((6,))
-    relu, dense = L.ReLU(name="relu"), L.Dense(4, name="twice")
+    relu, dense = L.ReLU(name="relu"), L.Dense(4, name="twice", activity_regularizer="l2")
     x = L.Subtract(name="minus")([relu(dense(left)), relu(dense(right))])
     x = relu(L.Dense(5, name="then")(x))
     return keras.Model([left, right], L.Dense(2, name="out")(x)), list(
         RANDOM.normal(size=(2, batch, 6))
     )
+
+
+def dropped(batch: int) -> Case:
+    """What a sample gets out of it does not depend on the others; without BatchNormalization."""
+    image, numbers = keras.Input((6, 6, 3)), keras.Input((5,))
+    x = L.SpatialDropout2D(0.3)(L.Conv2D(4, 3, activation="tanh", kernel_regularizer="l2")(image))
+    seen = L.Dense(6, activity_regularizer="l2")(L.Flatten()(x))
+    early = L.Dense(2)(L.GaussianNoise(0.1)(seen))
+    late = L.Dropout(0.5)(L.Dense(6, activation="tanh")(L.Concatenate()([seen, numbers])))
+    late = L.Dense(2, activity_regularizer="l1")(L.Dropout(0.4)(late) + L.Dropout(0.4)(seen))
+    return keras.Model([image, numbers], [early, late, seen]), [
+        images(batch, 6),
+        RANDOM.normal(size=(batch, 5)),
+    ]
 
 
 CASES: dict[str, Callable[[int], Case]] = {

@@ -21,10 +21,20 @@ MIB = 1 << 20
 CHECKED = {"beyond": "1GiB", "checksums": True, "always_swap": True}
 
 
-def trained(options: dict[str, Any] | None, *cases: str) -> dict[str, dict[str, Any]]:
-    """Returns what each case tells, in a process of its own."""
+def trained(
+    options: dict[str, Any] | None, *cases: str, threads: int = 0
+) -> dict[str, dict[str, Any]]:
+    """Returns what each case tells, in a process of its own.
+
+    threads: for kernels side by side; 0: as many as TensorFlow takes.
+    """
     command = [sys.executable, str(WORKER), json.dumps(options), *cases]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": str(threads),
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -75,14 +85,21 @@ def test_weights_are_those_of_plain_tensorflow(options: dict[str, Any], tmp_path
 
 
 def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
-    """The pool is a part of what lives at once without swaps; the copies' speed decides nothing."""
+    """The pool is a part of what lives at once without swaps.
+
+    Neither the copies' speed decides, nor who runs when: of one thread, a layer that waits for
+    memory leaves none to run anything else.
+    """
     beyond = {"beyond": "1GiB"}
     none = trained({**beyond, "pool": "1GiB", "policy": "none"}, "deep")["deep"]
+    assert none["weights"] == trained(None, "deep")["deep"]["weights"]
     pool = int(none["statistics"]["pool"]["peak_live_bytes"] * 0.6)
-    told = trained({**beyond, "pool": pool, "checksums": True}, "deep")["deep"]
-    assert told["weights"] == none["weights"] == trained(None, "deep")["deep"]["weights"]
-    assert told["statistics"]["pool"]["peak_occupied_bytes"] <= pool
-    assert told["statistics"]["pool"]["failures"] == 0
+    for threads in (1, 0):
+        options = {**beyond, "pool": pool, "checksums": True}
+        told = trained(options, "deep", threads=threads)["deep"]
+        assert told["weights"] == none["weights"], threads
+        assert told["statistics"]["pool"]["peak_occupied_bytes"] <= pool
+        assert told["statistics"]["pool"]["failures"] == 0
 
 
 def test_biases_and_loops() -> None:

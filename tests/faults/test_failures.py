@@ -119,20 +119,24 @@ def check_survivors_of_flows(tmp_path: Path, killed_at: float, limit: float, ran
         assert f"rank {survivor}" in error and f"rank {rank}" in error, caught
 
 
-@pytest.mark.parametrize("loop", ["fit geryon overlap", "fit pipeline"])
-def test_flows_name_the_killed_rank(tmp_path: Path, loop: str) -> None:
-    """Worker and server at once: every rank is both; in a pipeline every rank has tables."""
-    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=1)
+@pytest.mark.parametrize(
+    ("loop", "rank"),
+    [("fit geryon overlap", 1), ("fit pipeline", 1), ("fit fela", 1), ("fit fela", 0)],
+)
+def test_flows_name_the_killed_rank(tmp_path: Path, loop: str, rank: int) -> None:
+    """Worker and server at once: with Geryon every rank is both, with Fela rank 0."""
+    code, output, seconds, killed_at = kill_one(tmp_path, gloo=True, loop=loop, rank=rank)
     assert code != 0
     assert seconds < ENDED, f"{seconds:.1f} s\n{output[-3000:]}"
-    check_survivors_of_flows(tmp_path, killed_at, LIMIT)
+    check_survivors_of_flows(tmp_path, killed_at, LIMIT, rank)
     nothing_is_left(tmp_path)
 
 
-def test_flows_name_the_rank_that_stands_still(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["fit geryon overlap", "fit fela"])
+def test_flows_name_the_rank_that_stands_still(tmp_path: Path, loop: str) -> None:
     """No wait without a deadline: here 4 seconds."""
     code, _, _, stopped_at = kill_one(
-        tmp_path, True, "fit geryon overlap", 1, signal.SIGSTOP, {"TREPAK_DEADLINE_SECONDS": "4"}
+        tmp_path, True, loop, 1, signal.SIGSTOP, {"TREPAK_DEADLINE_SECONDS": "4"}
     )
     assert code != 0
     check_survivors_of_flows(tmp_path, stopped_at, 4 + LIMIT)

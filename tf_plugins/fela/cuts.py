@@ -11,7 +11,7 @@ from keras.src.backend import get_keras_mask
 from trepak.tf_plugins.fela.graph import Graph
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Crossing:
     """A tensor that crosses a cut.
 
@@ -61,9 +61,12 @@ def with_masks(tensors: Sequence[Any]) -> list[Crossing]:
     Raises:
         ValueError: see `crossing`.
     """
-    masks = {id(mask): (mask, t) for t in tensors if (mask := get_keras_mask(t)) is not None}
-    described = [_described(mask, f"the mask of {_name(t)}") for mask, t in masks.values()]
-    return [*map(crossing, tensors), *described]
+    found = {id(tensor): crossing(tensor) for tensor in tensors}
+    for tensor in tensors:
+        mask = get_keras_mask(tensor)
+        if mask is not None:  # a tensor of the graph too, where a layer takes it as an argument
+            found.setdefault(id(mask), _described(mask, f"the mask of {_name(tensor)}"))
+    return list(found.values())
 
 
 def _name(tensor: Any) -> str:

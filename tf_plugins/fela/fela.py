@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from trepak.tf_plugins.fela.partition import partition as partition_of
+import keras
+
+from trepak.horovod_ext import basics
+from trepak.tf_plugins.fela.agreed import agreed_partition
+from trepak.tf_plugins.fela.partition import Partition
+from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.training import Training
-from trepak.tf_plugins.model.model_hooks import ModelHook, attach
+from trepak.tf_plugins.model.distributed_models import is_distributed
+from trepak.tf_plugins.model.flushing import flushing_methods
+from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
 from trepak.tf_plugins.optimizer.wrappers import DistributedOptimizer
+from trepak.tf_plugins.sync.bsp import BSP
 
 _NAME = "fela"
+_THRESHOLD = 16  # samples: what the paper's layers need at least (footnote 14)
 
 
 class Fela:
-    """Has `fit` train a model by tokens; see docs/fela.md.
+    """Has `fit` train a model by tokens: any free rank takes the next one.
 
-    To be called on all ranks, before `compile` or after it:
+    To be called on all ranks, before `compile`:
 
-        trepak.Fela(model, partition=["block3_pool"], weights=[1, 2])
-        model.compile(optimizer, loss)
+        hvd.init()
+        trepak.Fela(model)
+        model.compile(keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
         model.fit(x, y, batch_size=32)
+
+    `batch_size` is a rank's. An iteration changes the weights as one step of one process does with
+    the samples of all ranks. The optimizer becomes a `DistributedOptimizer`.
 
     Attributes:
         partition: the model in sub-models.
@@ -29,36 +44,90 @@ class Fela:
     def __init__(
         self,
         model: Any,
-        partition: Sequence[str],
+        partition: str | int | Sequence[str] = "auto",
         *,
-        threshold: int = 16,
+        bin_size: int = 16,
+        profile: str | Path | None = None,
+        threshold: int | None = None,
         weights: Sequence[int] | None = None,
+        subset: int | None = None,
         depth_first: bool = True,
         hierarchical: bool = True,
         recompute: bool = True,
     ) -> None:
-        """Attaches it to a model."""
-        self.partition = partition_of(model, partition)
+        """Attaches it to a model.
+
+        Args:
+            model: a Functional or Sequential Keras model.
+            partition: "auto" cuts where the layers' threshold batch sizes change (the paper's
+                bin-partitioned method); a number is the same with so many sub-models at most;
+                names of layers are cuts after these.
+            bin_size: of the bins of threshold batch sizes, in samples.
+            profile: the file in which rank 0 keeps the thresholds that it has measured, by default
+                one of this machine's user.
+            threshold: samples of a T-1 token; by default the first sub-model's threshold batch
+                size, or 16 where none was measured.
+            weights: how many times larger a T-i token is than a T-1 token, by sub-model; by
+                default as the thresholds are, in powers of two up to the number of ranks.
+            subset: how many ranks, from rank 0 on, train the sub-models that have a Dense layer
+                (CTD); by default all. Horovod needs `hvd.init(process_sets="dynamic")`.
+            depth_first: whether tokens of the highest level go first (ADS); else by their numbers.
+            hierarchical: whether each rank has a sub-bucket (HF).
+            recompute: whether a free rank may make activations anew to go backward for another.
+
+        Raises:
+            TypeError: the model has a call of its own.
+            ValueError: an option is wrong, or the model can't be trained by tokens; says why.
+        """
+        path = None if profile is None else Path(profile)
+        self.partition: Partition = agreed_partition(model, partition, bin_size, path)
         self._model = model
-        self._threshold = threshold
-        self._weights = list(weights or [1] * len(self.partition.sub_models))
-        self._switches = {
-            "depth_first": depth_first,
-            "hierarchical": hierarchical,
-            "recompute": recompute,
-        }
+        measured = self.partition.thresholds or [_THRESHOLD] * len(self.partition.sub_models)
+        size = basics.size() if basics.is_initialized() else 1
+        self._rules = TokenRules(
+            measured[0] if threshold is None else threshold,
+            tuple(TokenRules.weights_for(measured, size) if weights is None else weights),
+            tuple(map(_has_dense, self.partition.sub_models)),
+            subset,
+            depth_first,
+            hierarchical,
+            recompute,
+        )
         self._training: Training | None = None
-        attach(model, ModelHook(_NAME, {"compile": self._compiling}, self._function, True))
+        methods = flushing_methods(lambda _: self._flush(), lambda _: self._begin())
+        compiling = {"compile": self._compiling}
+        hook = ModelHook(_NAME, {**methods, **compiling}, self._function, True, self._close)
+        attach(model, hook)
+
+    @property
+    def rules(self) -> TokenRules:
+        """The rules that tokens are made and given by."""
+        return self._rules
+
+    def change(self, **rules: Any) -> None:
+        """Changes rules, such as weights=(1, 2, 4), from the next iteration on; a collective call.
+
+        Raises:
+            ValueError: a rule is wrong.
+        """
+        self._rules = dataclasses.replace(self._rules, **rules)
+        if self._training is not None:
+            self._training.close()
+            self._training.rules = self._rules
 
     def statistics(self) -> dict[str, Any]:
         """Returns what this rank has counted; see `FelaWorker.statistics`."""
         return {} if self._training is None else self._training.statistics()
 
+    def close(self) -> None:
+        """Takes it off the model, whose next `fit` is an ordinary one; a collective call."""
+        detach(self._model, _NAME)
+
     def _compiling(self, model: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
         def compile(*args: Any, **kwargs: Any) -> Any:
             done = plain(*args, **kwargs)
-            model.optimizer = DistributedOptimizer(model.optimizer)  # in place
-            self._training = None
+            self._close()
+            _distribute(model)
             return done
 
         return compile
@@ -66,14 +135,41 @@ class Fela:
     def _function(self, model: Any, plain: Any) -> Callable[[Iterator[Any]], Any]:
         del plain
         if self._training is None:
+            _distribute(model)  # it may have been compiled before
             self._training = Training(model, self.partition, self._rules)
         return self._training.step
 
-    def _rules(self, batches: list[int]) -> Mapping[str, Any]:
-        return {
-            "batches": batches,
-            "threshold": self._threshold,
-            "weights": self._weights,
-            "subsets": [],
-            **self._switches,
-        }
+    def _begin(self) -> None:
+        """Lets `fit` have another batch size than before."""
+        if self._training is not None:
+            self._training.close()
+
+    def _flush(self) -> None:
+        if self._training is not None:
+            self._training.flush()
+
+    def _close(self) -> None:
+        training, self._training = self._training, None
+        if training is not None:
+            training.close()
+
+
+def _distribute(model: Any) -> None:
+    """Makes a model's optimizer distributed, in place.
+
+    Raises:
+        ValueError: it is distributed in a way that tokens don't go with.
+    """
+    optimizer = model.optimizer
+    if is_distributed(optimizer):
+        if not isinstance(optimizer._trepak.sync, BSP):
+            raise ValueError(
+                "Fela trains all ranks' samples in each step, and the optimizer's sync= lets ranks "
+                "go at their own pace: leave sync out, or use sync=trepak.BSP()."
+            )
+        return
+    DistributedOptimizer(optimizer)
+
+
+def _has_dense(sub_model: Any) -> bool:
+    return any(isinstance(layer, keras.layers.Dense) for layer in sub_model.layers)

@@ -20,12 +20,13 @@ _COLLECTIVE = {
 _LOOPS = (keras.layers.Wrapper, keras.layers.RNN)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A model as the calls of its operations.
 
     Attributes:
         model: the user's, which is never changed.
+        functional: Keras' graph of it: itself, or what a Sequential model runs.
         nodes: Keras' nodes, one for each call of an operation, in an order in which they can run:
             that of `model.layers`.
         inputs: the model's, flat.
@@ -35,6 +36,7 @@ class Graph:
     """
 
     model: Any
+    functional: Any
     nodes: tuple[Any, ...]
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
@@ -67,6 +69,7 @@ def graph_of(model: Any) -> Graph:
                 noises.append(layer)
     return Graph(
         model,
+        functional,
         tuple(nodes),
         tuple(functional.inputs),
         tuple(functional.outputs),

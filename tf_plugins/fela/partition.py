@@ -6,51 +6,109 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+from keras.src.models.functional import unpack_singleton
+
+from trepak.tf_plugins.fela import bins
 from trepak.tf_plugins.fela.cuts import crossing, crossings, with_masks
 from trepak.tf_plugins.fela.graph import Graph, graph_of
+from trepak.tf_plugins.fela.profile import Profile, of_this_machine
 from trepak.tf_plugins.fela.submodel import SubModel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Partition:
     """A model in sub-models, in its layer order.
 
     Attributes:
-        model: the user's.
+        graph: of the user's model.
         sub_models: SM-1 to SM-M; what one's `outputs` are is what the next one's `inputs` are.
-        cuts: names of the layers after which it is cut, M − 1 of them.
+        cuts: names of the layers after which it is cut, M − 1 of them. Given to `partition`, they
+            make the same partition of the same model on any machine.
+        thresholds: the threshold batch size of each sub-model, in samples; None where the user has
+            given the cuts without a profile.
     """
 
-    model: Any
+    graph: Graph
     sub_models: tuple[SubModel, ...]
     cuts: tuple[str, ...]
+    thresholds: tuple[int, ...] | None
+
+    def flat(self, x: Any) -> list[Any]:
+        """Returns what the model is called with as what the first sub-model takes.
+
+        Args:
+            x: tensors or arrays in the structure of the model's inputs.
+
+        Raises:
+            ValueError: they have another structure, or other shapes.
+        """
+        return list(self.graph.functional._standardize_inputs(x))
+
+    def packed(self, outputs: Sequence[Any]) -> Any:
+        """Returns what the last sub-model has computed as what the model returns."""
+        structure = self.graph.functional._outputs_struct
+        packed = keras.tree.pack_sequence_as(structure, list(outputs))
+        return unpack_singleton(packed)
 
 
-def partition(model: Any, cuts: Sequence[str]) -> Partition:
+def partition(
+    model: Any,
+    cuts: str | int | Sequence[str] = "auto",
+    bin_size: int = 16,
+    profile: Profile | None = None,
+) -> Partition:
     """Cuts a model.
+
+    Machines measure different thresholds: of a job's ranks one should make the automatic cuts, and
+    the others take its `cuts`.
 
     Args:
         model: a Functional or Sequential Keras model; it is not changed.
-        cuts: names of the layers after which to cut.
+        cuts: names of the layers after which to cut; "auto" for the bin-partitioned method, as
+            `trepak.tf_plugins.fela.bins` says; or a number, for the same with so many sub-models
+            at most.
+        bin_size: of the bins of threshold batch sizes, in samples.
+        profile: has the thresholds; by default this machine's, which measures what is missing.
 
     Raises:
         TypeError: the model has a call of its own.
         ValueError: a layer can't be trained by tokens, or is in two sub-models; there is no layer
-            of a name; a tensor that crosses has no open batch.
+            of a name; a tensor that crosses has no open batch; a threshold is missing.
     """
+    if bin_size < 1:
+        raise ValueError(f"bin_size is at least 1 sample, got {bin_size}.")
     graph = graph_of(model)
-    places = _places_after(graph, cuts)
+    if cuts == "auto" or isinstance(cuts, int):
+        if isinstance(cuts, int) and cuts < 1:
+            raise ValueError(f"cuts, as a number of sub-models, is at least 1, got {cuts}.")
+        at_most = cuts if isinstance(cuts, int) else None
+        profile = of_this_machine() if profile is None else profile
+        stretches = bins.stretches_in_bins(graph, profile, bin_size, at_most)
+        places = [stretch.begin - 1 for stretch in stretches[1:]]
+    else:
+        places = _places_after(graph, cuts)
     sub_models = _sub_models(graph, places)
     _check_that_state_is_in_one(sub_models)
     return Partition(
-        model, sub_models, tuple(graph.nodes[place].operation.name for place in places)
+        graph,
+        sub_models,
+        tuple(graph.nodes[place].operation.name for place in places),
+        None if profile is None else _thresholds(graph, places, profile),
     )
+
+
+def _thresholds(graph: Graph, places: Sequence[int], profile: Profile) -> tuple[int, ...]:
+    """Returns the largest threshold of the layers up to each sub-model's end."""
+    layers = bins.layers(graph, profile)
+    ends = [*(place + 1 for place in places), len(graph.nodes)]
+    return tuple(max(one.threshold for one in layers if one.begin < end) for end in ends)
 
 
 def _places_after(graph: Graph, cuts: Sequence[str]) -> list[int]:
     """Returns the nodes after which to cut, ascending: the last call of each named layer."""
     if isinstance(cuts, str):
-        raise ValueError(f"cuts is a list of names of layers, got the text {cuts!r}.")
+        raise ValueError(f'cuts is "auto", a number, or a list of names of layers; got {cuts!r}.')
     last = {node.operation.name: place for place, node in enumerate(graph.nodes)}
     for name in cuts:
         if name not in last:

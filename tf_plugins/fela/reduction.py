@@ -11,21 +11,39 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from trepak.horovod_ext import collectives
+from trepak.horovod_ext import basics, collectives, process_sets
 
 
 class Reduction:
-    """The sums under way of one model's sub-models."""
+    """The sums under way of one model's sub-models.
 
-    def __init__(self, label: str) -> None:
-        """Makes it; `label`: of the collectives, the same on all ranks."""
+    Attributes:
+        is_partial: whether some rank does not train some sub-model.
+    """
+
+    def __init__(self, label: str, subsets: Sequence[Sequence[int]]) -> None:
+        """Makes it; a collective call.
+
+        Args:
+            label: of the collectives, the same on all ranks.
+            subsets: by sub-model, from 0 on, the ranks that train it.
+
+        Raises:
+            ValueError: Horovod was started without these process sets; says what to call.
+        """
         self._label = label
+        what = "a conditional subset of Fela"
+        self._sets = [process_sets.process_set_of(one, basics.size(), what) for one in subsets]
+        self._members = [basics.rank() in one for one in subsets]
+        self.is_partial = any(len(one) < basics.size() for one in subsets)
         self._thread = ThreadPoolExecutor(1, "trepak Fela reduction")
         self._under_way: dict[int, Future[list[Any]]] = {}
 
     def start(self, sub_model: int, tensors: Sequence[Any]) -> None:
-        """Begins to sum tensors over ranks; a collective call."""
-        self._under_way[sub_model] = self._thread.submit(self._sum, sub_model, list(tensors))
+        """Begins to sum tensors over the ranks that train a sub-model; collective for them."""
+        if self._members[sub_model]:
+            under_way = self._thread.submit(self._sum, sub_model, list(tensors))
+            self._under_way[sub_model] = under_way
 
     def finish(self) -> dict[int, list[Any]]:
         """Waits for all sums that have begun; returns them by sub-model.
@@ -34,7 +52,7 @@ class Reduction:
             HorovodInternalError: a rank has died or left.
         """
         under_way, self._under_way = self._under_way, {}
-        return {sub_model: future.result() for sub_model, future in under_way.items()}
+        return {sub_model: future.result() for sub_model, future in sorted(under_way.items())}
 
     def close(self) -> None:
         """Ends the thread, once what is under way has ended."""
@@ -44,4 +62,8 @@ class Reduction:
         if not tensors:
             return []
         name = f"{self._label}: sub-model {sub_model + 1}"
-        return list(collectives.grouped_allreduce(tensors, op=collectives.Sum, name=name))
+        ranks = self._sets[sub_model]
+        summed = collectives.grouped_allreduce(
+            tensors, op=collectives.Sum, name=name, process_set=ranks
+        )
+        return list(summed)

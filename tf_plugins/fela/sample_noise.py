@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +88,7 @@ def drawing(layers: Iterable[tuple[Any, int]], draws: Draws | None) -> Iterator[
             f"layer {layers[0][0].name!r} draws numbers for each sample: forward needs sample_ids "
             "and iteration."
         )
-    with _PUT_ASIDE:
+    with _PUT_ASIDE if layers else nullcontext():
         try:
             for layer, place in layers:
                 vars(layer)["call"] = _call(layer, place, draws)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras.src.backend import get_keras_mask, set_keras_mask
+from keras.src.backend.common import global_state
+from keras.src.layers.layer import CallContext
 from keras.src.models.functional import operation_fn
 
 from trepak.tf_plugins.fela import sample_noise
 from trepak.tf_plugins.fela.cuts import Crossing
 from trepak.tf_plugins.fela.graph import layers_in
+
+_CALL = "current_call_ctx"  # where Keras has the call under way
 
 
 class Computed(NamedTuple):
@@ -96,7 +101,7 @@ class SubModel:
             )
         draws = None if sample_ids is None else sample_noise.Draws(sample_ids, iteration)
         scope = keras.StatelessScope(list(zip(variables, values, strict=True)), collect_losses=True)
-        with scope, sample_noise.drawing(self._noises, draws):
+        with scope, _in_a_call(), sample_noise.drawing(self._noises, draws):
             outputs = self._run(inputs)
         return Computed(
             outputs,
@@ -149,6 +154,17 @@ class SubModel:
                     f"the output of {out.name!r} gets a mask inside of it, which can't cross a "
                     "cut: cut elsewhere, or call its layers in the model itself."
                 )
+
+
+@contextmanager
+def _in_a_call() -> Iterator[None]:
+    """Lets layers be called as in a model's call: an outermost call forgets losses of before."""
+    before = global_state.get_global_attribute(_CALL)
+    global_state.set_global_attribute(_CALL, CallContext(entry_layer=None))
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(_CALL, before)
 
 
 def _each_once(things: Iterable[Any]) -> tuple[Any, ...]:

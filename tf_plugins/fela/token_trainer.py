@@ -6,6 +6,7 @@ the iteration is over.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ class Sums:
 class TokenTrainer:
     """The functions of a model's sub-models, and what they have made in an iteration.
 
-    There is one graph for each sub-model and batch size.
+    There is one graph for each sub-model, and another if its tokens have several batch sizes.
 
     Attributes:
         sums: by sub-model, from 0 on.
@@ -84,7 +85,7 @@ class TokenTrainer:
             eager: run without graphs.
         """
         self._sub_models, self._loss, self._scale = partition.sub_models, loss, scale
-        make = _as_they_are if eager else tf.function
+        make = _as_they_are if eager else functools.partial(tf.function, reduce_retracing=True)
         self._forwards = [make(one.forward) for one in self._sub_models[:-1]]
         self._last = make(self._train_last)
         self._values: list[tuple[list[Any], list[Any]]] = []
@@ -221,6 +222,10 @@ def float_state(sub_model: SubModel) -> list[Any]:
 
 def _as_they_are(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
+
+
+def _read(variables: Sequence[Any]) -> list[Any]:
+    return [one.value.read_value() for one in variables]
 
 
 def _floats(tensors: Sequence[Any]) -> list[Any]:

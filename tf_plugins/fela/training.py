@@ -1,42 +1,53 @@
-"""A model's iterations under Fela: this rank's samples, the token loop, and the update."""
+"""A model's training under Fela on this rank: from a batch of `fit` to an update."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import keras
 import tensorflow as tf
-from keras.src.trainers.data_adapters import data_adapter_utils
 
-from trepak.horovod_ext import exchange
-from trepak.horovod_ext.fela import ChunkKind, FelaWorker, Over, Token, Trained
+from trepak.horovod_ext import basics, exchange, sessions
+from trepak.horovod_ext.broadcasting import broadcast_variables
+from trepak.horovod_ext.fela import FelaWorker
+from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.reduction import Reduction
+from trepak.tf_plugins.fela.rules import TokenRules
+from trepak.tf_plugins.fela.token_loop import TokenLoop
 from trepak.tf_plugins.fela.token_trainer import TokenTrainer, float_state
+from trepak.tf_plugins.fela.update import Update
+
+_ROOT = 0  # is in every conditional subset
 
 
 class Training:
-    """What one compiled model has of Fela on this rank, from its first batch on."""
+    """What one compiled model has of Fela.
 
-    def __init__(
-        self, model: Any, partition: Partition, rules: Callable[[list[int]], Mapping[str, Any]]
-    ) -> None:
-        """Makes it; nothing is opened before the first batch.
+    Attributes:
+        rules: that the next session has; it opens with the next batch after `close`.
+    """
 
-        Args:
-            model: compiled with a distributed optimizer.
-            partition: of the model.
-            rules: makes the token server's rules, of each rank's batch size.
+    def __init__(self, model: Any, partition: Partition, rules: TokenRules) -> None:
+        """Makes it of a compiled model; nothing is opened before the first batch.
+
+        Raises:
+            ValueError: the model can't be trained so; says why.
         """
-        self._model, self._partition, self._rules = model, partition, rules
-        self._trainer = TokenTrainer(partition, self._loss, self._scaled, bool(model.run_eagerly))
-        self._apply = (lambda f: f if model.run_eagerly else tf.function(f))(self._applied)
-        self._worker: FelaWorker | None = None
-        self._reduction = Reduction(f"Fela of {model.name}")
-        self._inputs = [_spec(one.dtype, one.shape) for one in partition.sub_models[0].inputs]
-        self._labels: list[tf.TensorSpec] = []
-        self._structure: Any = None  # of labels and sample weights
+        self._model, self._partition, self.rules = model, partition, rules
+        self._batches = BatchFormat(partition)
+        self._update = Update(model, partition, self._batches)
+        self._trainer = TokenTrainer(
+            partition, self._update.loss, self._update.scale, bool(model.run_eagerly)
+        )
+        self._open: tuple[FelaWorker, TokenLoop, Reduction] | None = None
+        self._is_apart = False  # ranks outside of a conditional subset have weights of before
+        for cut, sub_model in zip(partition.cuts, partition.sub_models, strict=False):
+            if not float_specs_of(sub_model.outputs):
+                raise ValueError(
+                    f"behind layer {cut!r} no floating-point tensor crosses the cut, so that no "
+                    "gradient could go back: cut elsewhere."
+                )
 
     def step(self, iterator: Iterator[Any]) -> Any:
         """Trains on a batch: Keras' train function; returns logs.
@@ -45,176 +56,63 @@ class Training:
             StopIteration: there is no more data.
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
-        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(next(iterator))
-        inputs = self._standardized(x)
-        labels = _tensors((y, sample_weight))
-        samples = int(inputs[0].shape[0])
-        if self._worker is None or not self._worker.is_open:
-            self._open(samples, (y, sample_weight), labels)
-        assert self._worker is not None
-        iteration, parts = self._worker.prepare(samples)
-        self._trainer.begin(iteration)
-        rows = {part.token: part.samples for part in parts}
-        self._worker.put(iteration, ChunkKind.SAMPLES, rows, inputs)
-        if labels:
-            self._worker.put(iteration, ChunkKind.LABELS, rows, labels)
-        self._worker.begin(samples)
-        over = self._train_tokens(self._worker, iteration)
-        return self._update(over)
+        inputs, labels = self._batches.split(next(iterator))
+        _, loop, reduction = self._opened(int(inputs[0].shape[0]), bool(labels))
+
+        def trained(sub_model: int) -> None:
+            sums = self._trainer.sums[sub_model]
+            reduction.start(sub_model, [*sums.gradients, *sums.state])
+
+        over = loop.run(inputs, labels, trained)
+        sums = reduction.finish()
+        self._trainer.end()
+        self._is_apart = reduction.is_partial
+        mine = [self._partition.sub_models[i] for i in sums]
+        return self._update.apply(mine, list(sums.values()), over.samples, over.loss)
+
+    def flush(self) -> None:
+        """Gives all ranks the weights of conditional sub-models.
+
+        A collective call after iterations in which not all ranks trained all sub-models.
+        """
+        if not self._is_apart:
+            return
+        self._is_apart = False
+        for_all = [*self._model.optimizer.variables]
+        for sub_model in self._partition.sub_models:
+            for_all += [*sub_model.trainable, *float_state(sub_model)]
+        broadcast_variables(for_all, _ROOT)
 
     def statistics(self) -> dict[str, Any]:
         """Returns what this rank has counted; nothing before the first batch."""
-        return {} if self._worker is None else self._worker.statistics()
+        return {} if self._open is None else self._open[0].statistics()
 
     def close(self) -> None:
-        """Ends what was opened; call it on all ranks."""
-        self._reduction.close()
-        if self._worker is not None:
-            self._worker.close()
+        """Ends the session, if there is one; a collective call. The next batch opens another."""
+        self.flush()
+        if self._open is not None:
+            worker, _, reduction = self._open
+            self._open = None
+            reduction.close()
+            worker.close()
+        self._batches.forget()
 
-    def _open(self, samples: int, structure: Any, labels: Sequence[Any]) -> None:
-        self._structure = structure
-        self._labels = [_spec(one.dtype, one.shape[1:]) for one in labels]
-        self._worker = FelaWorker(self._rules(exchange.gather(samples, "Fela's batch sizes")))
+    def _agree_on_seeds(self) -> None:
+        """Gives all ranks the first one's: a sample's mask is the same wherever it is drawn."""
+        states = [v for one in self._partition.sub_models for v in one.state]
+        seeds = [v for v in states if not tf.as_dtype(v.dtype).is_floating]
+        if seeds:
+            broadcast_variables(seeds, _ROOT)
 
-    def _standardized(self, x: Any) -> list[Any]:
-        functional = getattr(self._model, "_functional", None) or self._model
-        flat = functional._standardize_inputs(x)
-        pairs = zip(flat, self._partition.sub_models[0].inputs, strict=True)
-        return [keras.ops.convert_to_tensor(one, dtype=into.dtype) for one, into in pairs]
-
-    # The token loop.
-
-    def _train_tokens(self, worker: FelaWorker, iteration: int) -> Over:
-        worker.request()
-        while True:
-            event = worker.next()
-            if isinstance(event, Over):
-                return event
-            if isinstance(event, Trained):
-                sums = self._trainer.sums[event.sub_model - 1]
-                self._reduction.start(event.sub_model - 1, [*sums.gradients, *sums.state])
-                continue
-            worker.report(event.number, self._train(worker, iteration, event))
-
-    def _train(self, worker: FelaWorker, iteration: int, token: Token) -> float:
-        """Trains a token and puts what it has made; returns the sum of its samples' losses."""
-        last = len(self._partition.sub_models)
-        if token.stage < last:
-            outputs, loss = self._forward(worker, iteration, token, token.number)
-            made = {token.number: token.samples}
-            worker.put(iteration, ChunkKind.OUTPUT, made, outputs)
-            return loss
-        if token.stage == last:
-            inputs = self._read(worker, iteration, token)
-            labels = worker.take(iteration, token.of(ChunkKind.LABELS), self._labels)
-            back, loss = self._trainer.last(inputs, labels, token.sample_ids)
-            needs = {one.token: one.samples for one in token.of(ChunkKind.OUTPUT)}
-            self._put_back(worker, iteration, last - 1, needs, back)
-            return loss
-        sub_model = 2 * last - token.stage - 1
-        of_output = token.of(ChunkKind.GRADIENT)
-        forward = of_output[0].token
-        if token.recomputes:
-            self._forward(worker, iteration, token, forward, again=True)
-        outputs = self._partition.sub_models[sub_model].outputs
-        gradients = worker.take(iteration, of_output, _float_specs(outputs))
-        back, needs = self._trainer.backward(sub_model, forward, gradients)
-        self._put_back(worker, iteration, sub_model, needs, back)
-        return 0.0
-
-    def _forward(
-        self, worker: FelaWorker, iteration: int, token: Token, forward: int, again: bool = False
-    ) -> tuple[list[Any], float]:
-        last = len(self._partition.sub_models)
-        sub_model = token.stage - 1 if token.stage < last else 2 * last - token.stage - 1
-        needs = {one.token: one.samples for one in token.of(ChunkKind.OUTPUT)}
-        inputs = self._read(worker, iteration, token, sub_model)
-        return self._trainer.forward(sub_model, forward, inputs, token.sample_ids, needs, again)
-
-    def _read(
-        self, worker: FelaWorker, iteration: int, token: Token, sub_model: int = -1
-    ) -> list[Any]:
-        """Returns a sub-model's inputs for a token."""
-        if samples := token.of(ChunkKind.SAMPLES):
-            return worker.take(iteration, samples, self._inputs)
-        specs = [
-            _spec(one.dtype, one.shape) for one in self._partition.sub_models[sub_model].inputs
-        ]
-        return worker.take(iteration, token.of(ChunkKind.OUTPUT), specs)
-
-    def _put_back(
-        self,
-        worker: FelaWorker,
-        iteration: int,
-        sub_model: int,
-        needs: Mapping[int, int],
-        gradients: Sequence[Any],
-    ) -> None:
-        if sub_model > 0:
-            worker.put(iteration, ChunkKind.GRADIENT, needs, gradients)
-
-    # The loss and the update.
-
-    def _loss(self, outputs: Sequence[Any], labels: Sequence[Any]) -> Any:
-        model = self._model
-        y, sample_weight = _packed(self._structure, labels)
-        functional = getattr(model, "_functional", None) or model
-        y_pred = keras.tree.pack_sequence_as(functional._outputs_struct, list(outputs))
-        loss = model._compile_loss(y, y_pred, sample_weight)
-        model.compute_metrics(None, y, y_pred, sample_weight=sample_weight)
-        return loss
-
-    def _scaled(self, loss: Any) -> Any:
-        return self._model.optimizer.scale_loss(loss)
-
-    def _update(self, over: Over) -> Any:
-        sums = self._reduction.finish()
-        self._trainer.end()
-        in_order = [sums[i] for i in range(len(self._partition.sub_models))]
-        regularization = self._apply(in_order, tf.constant(over.samples, tf.float64))
-        loss = over.loss / over.samples + float(regularization)
-        self._model._loss_tracker.update_state(loss, sample_weight=over.samples)
-        return self._model.get_metrics_result()
-
-    def _applied(self, sums: Sequence[Sequence[Any]], samples: Any) -> Any:
-        """Updates weights and state; returns the loss of weight regularizers."""
-        gradients, variables, total = [], [], []
-        for sub_model, of_sub_model in zip(self._partition.sub_models, sums, strict=True):
-            count = len(sub_model.trainable)
-            values = [v.value.read_value() for v in sub_model.trainable]
-            with tf.GradientTape() as tape:
-                tape.watch(values)
-                loss = sub_model.regularization(values)
-                scaled = self._scaled(loss)
-            zero = tf.UnconnectedGradients.ZERO
-            of_weights = tape.gradient(scaled, values, unconnected_gradients=zero)
-            gradients += [
-                one / tf.cast(samples, one.dtype) + tf.cast(of_weight, one.dtype)
-                for one, of_weight in zip(of_sub_model[:count], of_weights, strict=True)
-            ]
-            variables += sub_model.trainable
-            total.append(tf.cast(loss, tf.float64))
-            for variable, value in zip(float_state(sub_model), of_sub_model[count:], strict=True):
-                variable.assign(tf.cast(value / tf.cast(samples, value.dtype), variable.dtype))
-        self._model.optimizer._apply_plainly(gradients, variables)
-        return tf.add_n(total)
-
-
-def _spec(dtype: Any, shape: Any) -> tf.TensorSpec:
-    return tf.TensorSpec(shape, dtype)
-
-
-def _float_specs(crossing: Sequence[Any]) -> list[tf.TensorSpec]:
-    return [_spec(one.dtype, one.shape) for one in crossing if tf.as_dtype(one.dtype).is_floating]
-
-
-def _tensors(structure: Any) -> list[Any]:
-    return [tf.convert_to_tensor(one) for one in keras.tree.flatten(structure) if one is not None]
-
-
-def _packed(structure: Any, tensors: Sequence[Any]) -> Any:
-    """Puts tensors in a structure's place; None stays."""
-    left = iter(tensors)
-    flat = [None if one is None else next(left) for one in keras.tree.flatten(structure)]
-    return keras.tree.pack_sequence_as(structure, flat)
+    def _opened(self, samples: int, has_labels: bool) -> tuple[FelaWorker, TokenLoop, Reduction]:
+        if self._open is None or not self._open[0].is_open:
+            if not has_labels:
+                raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
+            self._agree_on_seeds()
+            rules = self.rules.on(exchange.gather(samples, "Fela's batch sizes"))
+            number = sessions.draw_number()
+            reduction = Reduction(f"Fela {number}", self.rules.members(basics.size()))
+            worker = FelaWorker(rules)
+            loop = TokenLoop(worker, self._trainer, self._partition, self._batches)
+            self._open = worker, loop, reduction
+        return self._open

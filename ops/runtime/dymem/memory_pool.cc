@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ops/runtime/dymem/other_threads.h"
 #include "ops/runtime/dymem/pool_map.h"
 
 namespace trepak {
@@ -18,10 +19,12 @@ using Clock = std::chrono::steady_clock;
 
 // Of what is given back to the system.
 constexpr size_t kPiece = size_t{1} << 18;
-// Without a release for so long, none will come.
-constexpr auto kPatience = std::chrono::seconds(60);
-// For what other threads free when their kernels end.
+// For a copy under way: the disk of a whole step, as elsewhere.
+constexpr auto kPatience = std::chrono::minutes(10);
+// For what other threads free, or have leave, when their kernels end. Who runs, or would if the
+// machine had a processor left, gets more.
 constexpr auto kGrace = std::chrono::seconds(1);
+constexpr auto kKernelPatience = std::chrono::seconds(60);
 
 size_t PiecesOf(size_t bytes) { return (bytes + kPiece - 1) / kPiece; }
 
@@ -165,11 +168,22 @@ void MemoryPool::Fit() {
 
 bool MemoryPool::Wait(int64_t releases, int64_t frees) {
   const auto began = Clock::now();
-  bool may_have_room = relief_ != nullptr && relief_->WaitForRelease(began + kPatience, releases);
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (!may_have_room) {
-    may_have_room = freed_.wait_for(lock, kGrace, [&] { return frees_ != frees; });
+  const auto is_released = [&] {
+    return relief_ != nullptr && relief_->WaitForRelease(Clock::now() + kPatience, releases);
+  };
+  const auto is_freed = [&] {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return freed_.wait_for(lock, kGrace, [&] { return frees_ != frees; });
+  };
+  bool may_have_room = is_released();
+  const auto until = Clock::now() + kKernelPatience;
+  for (bool others_run = true; !may_have_room && others_run && Clock::now() < until;) {
+    may_have_room = is_freed();
+    others_run = OtherThreadsRun();
+    // Asked last: who ran until now may have had more leave.
+    may_have_room = may_have_room || is_released();
   }
+  std::lock_guard<std::mutex> lock(mutex_);
   ++figures_.waits;
   figures_.waited_seconds += std::chrono::duration<double>(Clock::now() - began).count();
   return may_have_room;
@@ -245,48 +259,6 @@ PoolFigures MemoryPool::figures() const {
 size_t MemoryPool::live() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return placement_->figures().live + figures_.small;
-}
-
-std::vector<MemoryPoint> MemoryPool::curve() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return curve_.points();
-}
-
-void MemoryPool::Record() {
-  const Placement::Figures& placed = placement_->figures();
-  const MemoryPoint now{Clock::now(), placed.live + figures_.small,
-                        placed.occupied + figures_.small};
-  figures_.peak_live = std::max(figures_.peak_live, now.live);
-  figures_.peak_occupied = std::max(figures_.peak_occupied, now.occupied);
-  peak_extent_ = std::max(peak_extent_, placed.extent + figures_.small);
-  curve_.Add(now);
-  if (options_.timeline->on()) {
-    Show(now);
-  }
-}
-
-void MemoryPool::Show(const MemoryPoint& now) {
-  // Less can't be seen in a picture.
-  const size_t least = options_.limit / 256;
-  const auto differs = [&](size_t one, size_t other) {
-    return std::max(one, other) - std::min(one, other) >= least;
-  };
-  if (differs(now.live, shown_.live) || differs(now.occupied, shown_.occupied)) {
-    options_.timeline->Counter("Dymem: live bytes", now.time, static_cast<int64_t>(now.live));
-    options_.timeline->Counter("Dymem: occupied bytes", now.time,
-                               static_cast<int64_t>(now.occupied));
-    shown_ = now;
-  }
-}
-
-void MemoryPool::ResetPeaks() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  figures_.peak_live = figures_.peak_occupied = 0;
-  figures_.peak_outside = figures_.outside;
-  figures_.worst_fragmentation = fragmentation_sum_ = 0;
-  fragmentation_of_ = 0;
-  curve_.Clear();
-  Record();
 }
 
 std::string MemoryPool::Map() const {

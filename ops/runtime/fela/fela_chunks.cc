@@ -35,7 +35,7 @@ Status ParameterChunks::Put(const FelaChunkName& name, FelaTensors tensors) {
   const auto found = chunks_.find(name);
   if (found == chunks_.end()) {
     Count(tensors);
-    Keep(name, {std::move(tensors), true});
+    Keep(name, {std::move(tensors), true, 0, {}});
     return OkStatus();
   }
   if (found->second.is_made_here) {
@@ -74,7 +74,7 @@ Status ParameterChunks::Receive(uint32_t sender, const FelaChunkPart& part, Payl
   arriving.tensors.push_back(std::move(tensor));
   Count({arriving.tensors.back()});
   if (arriving.tensors.size() == arriving.count) {
-    Keep(part.name, {std::move(arriving.tensors), false, sender});
+    Keep(part.name, {std::move(arriving.tensors), false, sender, {}});
     *is_here = true;
   }
   return OkStatus();
@@ -89,6 +89,10 @@ void ParameterChunks::Keep(const FelaChunkName& name, Chunk chunk) {
 const FelaTensors* ParameterChunks::Find(const FelaChunkName& name) const {
   const auto found = chunks_.find(name);
   return found == chunks_.end() ? nullptr : &found->second.tensors;
+}
+
+bool ParameterChunks::NoteSent(const FelaChunkName& name, uint32_t rank) {
+  return chunks_.at(name).sent_to.insert(rank).second;
 }
 
 void ParameterChunks::DropBefore(uint64_t iteration) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,9 @@ class ParameterChunks {
   // Null if the chunk is not here. Valid until it is dropped.
   const FelaTensors* Find(const FelaChunkName& name) const;
 
+  // Notes that a chunk, which is here, goes to a rank. Says whether that is new.
+  bool NoteSent(const FelaChunkName& name, uint32_t rank);
+
   // Drops everything of earlier iterations.
   void DropBefore(uint64_t iteration);
 
@@ -57,7 +61,8 @@ class ParameterChunks {
   struct Chunk {
     FelaTensors tensors;
     bool is_made_here = false;
-    uint32_t from = 0;  // else: who has sent it
+    uint32_t from = 0;           // else: who has sent it
+    std::set<uint32_t> sent_to;  // ranks
   };
   struct Arriving {
     FelaTensors tensors;

@@ -32,7 +32,7 @@ Status FelaPeer::SendTo(const FelaChunkName& name, uint32_t rank) {
                                              : ", but does not have it: put what a token has made "
                                                "before it is reported"));
   }
-  if (rank == options().rank || !sent_.insert({name, rank}).second) {
+  if (rank == options().rank || !chunks_.NoteSent(name, rank)) {
     return OkStatus();
   }
   ++counters_.chunks_sent;
@@ -46,10 +46,13 @@ Status FelaPeer::SendTo(const FelaChunkName& name, uint32_t rank) {
 }
 
 void FelaPeer::Take(std::vector<Wanted> wanted, Callback callback) {
-  Status status = error();
-  if (status.ok()) {
+  Status status;
+  {
     std::lock_guard<std::mutex> lock(mutex_);
-    status = CheckWanted(wanted);
+    status = error();  // under the lock: or one could come before there is whom to tell
+    if (status.ok()) {
+      status = CheckWanted(wanted);
+    }
     if (status.ok()) {
       counters_.chunks_local +=
           static_cast<uint64_t>(std::count_if(wanted.begin(), wanted.end(), [&](const Wanted& one) {
@@ -65,15 +68,12 @@ void FelaPeer::Take(std::vector<Wanted> wanted, Callback callback) {
     return;
   }
   Settle();
-  if (!error().ok()) {  // it may have failed before this was there to hear of it
-    Failed(error());
-  }
 }
 
 Status FelaPeer::CheckWanted(const std::vector<Wanted>& wanted) const {
   for (const Wanted& one : wanted) {
     const std::string what = Me() + " takes " + one.name.ToString();
-    TREPAK_RETURN_IF_ERROR(chunks_.CheckKept(one.name).Annotate(what));
+    TREPAK_RETURN_IF_ERROR(chunks_.CheckKept(one.name).Annotate(Me()));
     if (one.holder >= options().size) {
       return FailedPreconditionError(what + " of rank " + std::to_string(one.holder) + " of " +
                                      std::to_string(options().size));
@@ -127,8 +127,6 @@ void FelaPeer::DropBefore(uint64_t iteration) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     chunks_.DropBefore(iteration);
-    const FelaChunkName end{chunks_.first(), 0, FelaChunkKind::kSamples};
-    sent_.erase(sent_.begin(), sent_.lower_bound({end, 0}));
   }
   Settle();
 }

@@ -10,7 +10,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,8 +107,7 @@ class FelaPeer : public Endpoint {
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   ParameterChunks chunks_;
-  std::set<std::pair<FelaChunkName, uint32_t>> sent_;  // and to whom
-  std::list<Taking> takings_;                          // under way
+  std::list<Taking> takings_;  // under way
   bool has_left_ = false;
   Counters counters_;
 };

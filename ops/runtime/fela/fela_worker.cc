@@ -40,6 +40,15 @@ uint64_t FelaWorker::iteration() const {
 
 Status FelaWorker::Request() { return Tell(Saying(fela::kRequest), 0); }
 
+bool FelaWorker::StandStill(Clock::duration time) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_over = [this] {
+    return !events_.empty() && events_.back().kind == Event::Kind::kOver;
+  };
+  changed_.wait_for(lock, time, [this, is_over] { return is_over() || !error().ok(); });
+  return is_over();
+}
+
 Status FelaWorker::Report(uint32_t token, double loss) {
   return Tell(MessageOf(fela::kReport, fela::Report{loss}), token);
 }
@@ -81,6 +90,7 @@ void FelaWorker::Pass(Event event) {
     callback.swap(callback_);
     if (!callback) {
       events_.push_back(std::move(event));
+      changed_.notify_all();
       return;
     }
     counters_.waiting_seconds += std::chrono::duration<double>(Clock::now() - since_).count();
@@ -149,6 +159,7 @@ void FelaWorker::Failed(const Status& status) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     callback.swap(callback_);
+    changed_.notify_all();
   }
   if (callback) {
     callback(status, Event());

@@ -4,6 +4,7 @@
 #ifndef TREPAK_OPS_RUNTIME_FELA_FELA_WORKER_H_
 #define TREPAK_OPS_RUNTIME_FELA_FELA_WORKER_H_
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -62,6 +63,10 @@ class FelaWorker : public CoordinatedWorker {
   // Asks for the first token of the iteration.
   Status Request();
 
+  // Stands still for a time, or until the iteration is over; says whether it is. It fails like
+  // Next.
+  bool StandStill(Clock::duration time);
+
   // It has trained a token; asks for the next one. `loss`: the sum over the token's samples, if it
   // was of the last sub-model.
   Status Report(uint32_t token, double loss);
@@ -88,7 +93,8 @@ class FelaWorker : public CoordinatedWorker {
   // All guarded by mutex_.
   uint64_t next_ = 0;  // iteration
   std::deque<Event> events_;
-  Callback callback_;  // of who waits
+  std::condition_variable changed_;  // events_, or this has failed
+  Callback callback_;                // of who waits
   Clock::time_point since_;
   Clock::time_point heard_ = Clock::now();  // of the token server
   Counters counters_;

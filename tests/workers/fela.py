@@ -1,0 +1,279 @@
+"""Fela on real ranks: the weights are those of one process that trains on all ranks' samples."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from harness import Case, add, case
+from rna import check_equal_on_all_ranks
+
+import trepak
+import trepak.keras as hvd
+from trepak.ops.loader import call
+
+BATCH, STEPS = 12, 3
+PROCESS_SETS = "dynamic"  # conditional subsets
+layers = keras.layers
+SIMPLE = ["pool", "flat"]
+
+
+def simple() -> Any:
+    """A small VGG: convolutions, then dense layers, with a regularizer of each kind."""
+    x = inputs = keras.Input((10, 10, 2))
+    x = layers.Conv2D(4, 3, activation="tanh", name="conv")(x)
+    x = layers.MaxPooling2D(name="pool")(x)
+    x = layers.Conv2D(6, 3, activation="tanh", activity_regularizer="l2")(x)
+    x = layers.Flatten(name="flat")(x)
+    x = layers.Dense(8, activation="tanh", kernel_regularizer="l2")(x)
+    return keras.Model(inputs, layers.Dense(3)(x))
+
+
+def branches() -> Any:
+    """Two branches, of which one skips a sub-model: several tensors cross the cuts."""
+    inputs = keras.Input((10, 10, 2))
+    x = layers.Conv2D(4, 3, activation="tanh", name="stem")(inputs)
+    left = layers.Conv2D(3, 3, activation="tanh", name="left")(x)
+    right = layers.Conv2D(3, 1, activation="tanh", name="right")(x)
+    right = layers.Cropping2D(1)(right)
+    x = layers.Concatenate(name="joined")([left, right])
+    x = layers.Add()([layers.Conv2D(6, 1, name="late")(x), x])
+    return keras.Model(inputs, layers.Dense(3)(layers.GlobalAveragePooling2D()(x)))
+
+
+def batches(rank: int, samples: int = BATCH, steps: int = STEPS) -> tuple[Any, Any]:
+    rng = np.random.default_rng([5, rank])
+    x = rng.normal(size=(steps, samples, 10, 10, 2))
+    return x, rng.integers(0, 3, (steps, samples))
+
+
+def loss() -> Any:
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def optimizer(kind: str) -> Any:
+    make: dict[str, Callable[[], Any]] = {
+        "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+        "adam": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5),
+    }
+    return make[kind]()
+
+
+class Float64:
+    """Makes new layers float64 inside."""
+
+    def __enter__(self) -> None:
+        self.before = keras.config.floatx(), keras.config.dtype_policy()
+        keras.config.set_floatx("float64")
+        keras.config.set_dtype_policy("float64")
+
+    def __exit__(self, *_: Any) -> None:
+        keras.config.set_floatx(self.before[0])
+        keras.config.set_dtype_policy(self.before[1])
+
+
+def alone(make: Callable[[], Any], kind: str, sizes: Sequence[int]) -> list[Any]:
+    """Returns the weights of one process."""
+    keras.utils.set_random_seed(1)
+    model = make()
+    model.compile(optimizer(kind), loss())
+    parts = [batches(rank, samples) for rank, samples in enumerate(sizes)]
+    for step in range(STEPS):
+        x = np.concatenate([x[step] for x, _ in parts])
+        y = np.concatenate([y[step] for _, y in parts])
+        model.train_on_batch(x, y)
+    return list(model.get_weights())
+
+
+def check(
+    make: Callable[[], Any],
+    cuts: Sequence[str],
+    kind: str = "momentum",
+    uneven: bool = False,
+    delays: Sequence[dict[str, Any]] = (),
+    **options: Any,
+) -> dict[str, Any]:
+    """Trains by tokens, and compares with one process; returns what was counted."""
+    rank, size = trepak.rank(), trepak.size()
+    sizes = [BATCH + 5 * one if uneven else BATCH for one in range(size)]
+    with Float64():
+        right = alone(make, kind, sizes)
+        keras.utils.set_random_seed(1)
+        model = make()
+        fela = trepak.Fela(model, cuts, **options)
+        model.compile(optimizer(kind), loss())
+        injected(delays)
+        x, y = batches(rank, sizes[rank])
+        try:
+            model.fit(
+                x.reshape(-1, *x.shape[2:]), y.reshape(-1), sizes[rank], shuffle=False, verbose=0
+            )
+        finally:
+            injected([])
+        for got, wanted in zip(model.get_weights(), right, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
+        check_equal_on_all_ranks(model)
+        counted = fela.statistics()
+        assert counted["iterations"] == STEPS
+        fela.close()
+    return counted
+
+
+def injected(delays: Sequence[dict[str, Any]]) -> None:
+    call(
+        "configure_injection",
+        slow=1.0,
+        delays=list(delays),
+        seed=3,
+        rank=trepak.rank(),
+        size=trepak.size(),
+        kill_step=-1,
+    )
+
+
+def delay(kind: str, seconds: float, probability: float = 0.0) -> dict[str, Any]:
+    return {"kind": kind, "low": 0.0, "high": seconds, "probability": probability}
+
+
+SWITCHES = ("depth_first", "hierarchical", "recompute")
+for off in itertools.chain.from_iterable(itertools.combinations(SWITCHES, n) for n in range(4)):
+    policies = dict.fromkeys(off, False)
+    weights = [(1, 1, 1), (1, 2, 4), (1, 1, 8)][len(off) % 3]
+    add(
+        __name__,
+        "policies without " + (" ".join(off) or "none"),
+        Case(functools.partial(check, simple, SIMPLE, threshold=2, weights=weights, **policies)),
+    )
+
+
+@case
+def one_sub_model() -> None:
+    """Fela is then data-parallel."""
+    check(simple, [], threshold=4)
+
+
+@case
+def many_sub_models() -> None:
+    check(branches, ["stem", "left", "right", "joined", "late"], threshold=3)
+
+
+@case
+def uneven_batches() -> None:
+    check(simple, SIMPLE, uneven=True, threshold=4, weights=[1, 2, 2])
+
+
+@case
+def with_adam_and_one_norm() -> None:
+    check(branches, ["left"], kind="adam", threshold=5)
+
+
+@case
+def stragglers_are_helped_while_they_sleep() -> None:
+    rules = {"threshold": 2, "weights": [1, 2, 2]}
+    for delays in ([delay("round-robin", 0.4)], [delay("probability", 0.3, 0.7)]):
+        counted = check(simple, SIMPLE, delays=delays, **rules)
+        if trepak.rank() == 0:
+            assert counted["served_helped"] > 0, counted
+            assert counted["served_remote"] > 0, counted
+
+
+@case
+def automatic_cuts() -> None:
+    """Rank 0's, on all ranks, with its thresholds."""
+    model = simple()
+    fela = trepak.Fela(model, 2)
+    assert 1 <= len(fela.partition.sub_models) <= 2
+    told = trepak.allgather_object((fela.partition.cuts, fela.partition.thresholds, fela.rules))
+    assert all(one == told[0] for one in told)
+    fela.close()
+
+
+@case
+def a_conditional_subset() -> None:
+    """One rank, then two, train the dense layers; when `fit` ends all ranks have them."""
+    for subset in (1, 2):
+        check(simple, SIMPLE, threshold=3, weights=[1, 1, 2], subset=subset)
+
+
+@case
+def rules_that_change() -> None:
+    with Float64():
+        right = alone(simple, "momentum", [BATCH] * trepak.size())
+        keras.utils.set_random_seed(1)
+        model = simple()
+        fela = trepak.Fela(model, SIMPLE, threshold=3, subset=1)
+        model.compile(optimizer("momentum"), loss())
+        x, y = batches(trepak.rank())
+        for step, rules in enumerate(({}, {"subset": 2, "weights": (1, 2, 4)}, {"subset": None})):
+            fela.change(**rules)
+            model.fit(x[step], y[step], BATCH, verbose=0)
+            check_equal_on_all_ranks(model)
+        for got, wanted in zip(model.get_weights(), right, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
+        fela.close()
+
+
+@case
+def what_ordinary_training_goes_on_from() -> None:
+    """Taken off, it leaves an ordinary model, optimizer state included."""
+    with Float64():
+        right = alone(simple, "adam", [BATCH] * trepak.size())
+        keras.utils.set_random_seed(1)
+        model = simple()
+        fela = trepak.Fela(model, SIMPLE, threshold=3)
+        model.compile(optimizer("adam"), loss())
+        x, y = batches(trepak.rank())
+        model.fit(x[0], y[0], BATCH, verbose=0)
+        fela.close()
+        for step in (1, 2):
+            model.fit(x[step], y[step], BATCH, verbose=0)
+        for got, wanted in zip(model.get_weights(), right, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
+
+
+@case
+def tuning_keeps_the_best_case() -> None:
+    """Weights change nothing: the losses are those of an ordinary training."""
+    folder = Path(os.environ["OUT"]) / "tuning"
+    x, y = batches(trepak.rank(), steps=60)
+    data = x.reshape(-1, *x.shape[2:]).astype("float32"), y.reshape(-1)
+
+    def tuned(keep: Path | None) -> tuple[Any, list[float]]:
+        keras.utils.set_random_seed(1)
+        model = simple()
+        fela = trepak.Fela(model, SIMPLE, threshold=3)
+        model.compile(optimizer("momentum"), loss())
+        figure = folder / "tuning.png"
+        one = hvd.callbacks.FelaTuning(fela, 2, keep, figure, verbose=0)
+        told = model.fit(*data, BATCH, shuffle=False, verbose=0, callbacks=[one] if keep else [])
+        assert not keep or (fela.rules.weights, fela.rules.subset) == one.chosen[:2]
+        check_equal_on_all_ranks(model)
+        fela.close()
+        return one, told.history["loss"]
+
+    size = trepak.size()
+    _, plain = tuned(None)
+    one, losses = tuned(folder / "tuning.json")
+    if trepak.rank() == 0:  # others do not know the regularizers' loss of what they do not train
+        np.testing.assert_allclose(losses, plain, rtol=1e-4)
+    first = [case.weights for case in one.cases if case.subset == size]
+    assert first == [(1, a, b) for a in (1, 2) for b in (1, 2) if a <= b]
+    later = one.cases[len(first) :]
+    assert [case.subset for case in later] == [1]
+    assert one.chosen == min(one.cases, key=lambda case: case.seconds)
+    assert trepak.allgather_object(one.chosen, name="chosen") == [one.chosen] * size
+    again, _ = tuned(folder / "tuning.json")
+    assert not again.cases and again.chosen == one.chosen
+    if trepak.rank() == 0:
+        assert (folder / "tuning.png").stat().st_size > 1000
+        (folder / "tuning.json").write_text("{")
+    trepak.barrier()
+    with pytest.raises(ValueError, match="is damaged"):
+        tuned(folder / "tuning.json")

@@ -1,0 +1,71 @@
+"""This rank's samples and labels, as the chunks of its T-1 tokens have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.trainers.data_adapters import data_adapter_utils
+
+from trepak.tf_plugins.fela.cuts import Crossing
+from trepak.tf_plugins.fela.partition import Partition
+
+
+class BatchFormat:
+    """How what `fit` gives a step lies in chunks.
+
+    Attributes:
+        inputs: specs of the samples' tensors, without the batch.
+        labels: specs of the tensors of labels and sample weights; none before the first batch.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        """Makes it for a model in sub-models."""
+        self._partition = partition
+        self._inputs = partition.sub_models[0].inputs
+        self.inputs = specs_of(self._inputs)
+        self.labels: list[tf.TensorSpec] = []
+        self._structure: Any = None  # of labels and sample weights
+
+    def split(self, data: Any) -> tuple[list[Any], list[Any]]:
+        """Returns the tensors of a batch's samples, and of its labels.
+
+        Raises:
+            ValueError: the batch's labels have other dtypes or shapes than those before.
+        """
+        x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
+        pairs = zip(self._partition.flat(x), self._inputs, strict=True)
+        inputs = [keras.ops.convert_to_tensor(one, dtype=into.dtype) for one, into in pairs]
+        given = [one for one in keras.tree.flatten((y, sample_weight)) if one is not None]
+        labels = [tf.convert_to_tensor(one) for one in given]
+        specs = [tf.TensorSpec(one.shape[1:], one.dtype) for one in labels]
+        if self._structure is None:
+            self._structure, self.labels = (y, sample_weight), specs
+        if specs != self.labels:
+            raise ValueError(
+                f"a batch's labels and sample weights are {specs}, and those of the first one "
+                f"were {self.labels}: give all batches the same dtypes and shapes."
+            )
+        return inputs, labels
+
+    def forget(self) -> None:
+        """Lets the next batch have other labels."""
+        self._structure, self.labels = None, []
+
+    def pack_labels(self, tensors: Sequence[Any]) -> Any:
+        """Returns labels and sample weights as the model's loss takes them; None stays None."""
+        left = iter(tensors)
+        flat = [None if one is None else next(left) for one in keras.tree.flatten(self._structure)]
+        return keras.tree.pack_sequence_as(self._structure, flat)
+
+
+def specs_of(crossing: Sequence[Crossing]) -> list[tf.TensorSpec]:
+    """Returns the specs of what crosses a cut, without the batch."""
+    return [tf.TensorSpec(one.shape, one.dtype) for one in crossing]
+
+
+def float_specs_of(crossing: Sequence[Crossing]) -> list[tf.TensorSpec]:
+    """Returns those of what has gradients."""
+    return [spec for spec in specs_of(crossing) if spec.dtype.is_floating]
