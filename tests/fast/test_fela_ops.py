@@ -109,16 +109,17 @@ def test_what_is_taken_is_not_written_to() -> None:
 
 def test_what_was_put_is_not_written_to() -> None:
     @tf.function
-    def make() -> tf.Tensor:
-        made = tf.fill([8, 64], tf.constant(3.0))
+    def make(x: tf.Tensor) -> tf.Tensor:
+        made = tf.tanh(x)  # of an argument: a constant would live as long as the graph
         put_op = load().trepak_fela_put(
             tf.constant(NAME, tf.int64), tf.constant([8], tf.int64), [made], session=0
         )
         with tf.control_dependencies([put_op]):
-            return made * 2 + 1
+            return tf.exp(made)
 
-    make()
-    np.testing.assert_array_equal(take(NAME, [tf.float32], [[64]])[0], np.full([8, 64], 3.0))
+    x = tf.random.stateless_normal([8, 64], [1, 2])
+    make(x)
+    np.testing.assert_array_equal(take(NAME, [tf.float32], [[64]])[0], tf.tanh(x))
 
 
 def test_shapes_are_known_but_for_the_rows() -> None:
