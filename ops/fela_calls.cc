@@ -5,10 +5,12 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ops/calls.h"
 #include "ops/fela_json.h"
 #include "ops/numbered.h"
+#include "ops/runtime/fela/fela_rehearsal.h"
 #include "ops/runtime/fela/fela_scheduler.h"
 #include "ops/status_adapter.h"
 
@@ -87,7 +89,29 @@ absl::Status DescribePlan(const Arguments& given, Json* result) {
   return absl::OkStatus();
 }
 
+// Has workers that only take time train an iteration, and says what that took of the scheduler.
+absl::Status RehearseIteration(const Arguments& given, Json* result) {
+  const auto rules = given.Get<FelaRules>("rules");
+  TF_RETURN_IF_ERROR(ToAbslStatus(FelaPlan::Check(rules)));
+  FelaPace pace;
+  pace.fixed = given.Get<std::vector<double>>("fixed");
+  pace.each = given.Get<std::vector<double>>("each");
+  pace.recomputing = given.Get<double>("recomputing");
+  pace.latency = given.Get<double>("latency");
+  pace.delays = given.Get<std::vector<double>>("delays");
+  FelaRehearsal made;
+  TF_RETURN_IF_ERROR(ToAbslStatus(Rehearse(rules, pace, &made)));
+  *result = {{"seconds", made.seconds},
+             {"busy_seconds", made.busy_seconds},
+             {"worst_seconds", made.worst_seconds},
+             {"requests", made.requests},
+             {"order", std::to_string(made.order)},
+             {"counters", made.counters}};
+  return absl::OkStatus();
+}
+
 [[maybe_unused]] const bool kRegistered = RegisterCalls({{"fela_plan", DescribePlan},
+                                                         {"fela_rehearse", RehearseIteration},
                                                          {"fela_make_scheduler", MakeScheduler},
                                                          {"fela_drop_scheduler", DropScheduler},
                                                          {"fela_tell_scheduler", Tell},

@@ -9,7 +9,6 @@ small batches, and so the baselines.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,10 +30,11 @@ STATE_COPIES = 3  # weights, gradients, momenta
 # the way back. So VGG-19 has room for 32 samples and not for 64, as footnote 3 found.
 _KEPT_COPIES = 2
 
-# Threshold batch sizes of VGG-19's convolutions by the width of their images. Section II-B and
-# footnote 12 have 224, 112 and 14; by section IV-A 56 is in the former ones' bin, 28 in the last's.
+# Threshold batch sizes by the width of the images that a layer sees: those of the K40's profile
+# (`tf_plugins/fela/k40.json`), of which the paper's text has 224, 112 and 14, and 4096 below.
 VGG_THRESHOLDS = {224: 16, 112: 16, 56: 16, 28: 64, 14: 64}
-FULLY_CONNECTED = 2048
+GOOGLENET_THRESHOLDS = {32: 32, 16: 64, 8: 128}
+FULLY_CONNECTED = {"vgg19": 2048, "googlenet": 128}
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _vgg19() -> Network:
         size //= 2
     width = channels * size * size
     for units in (4096, 4096, 1000):
-        layers.append(_dense(width, units))
+        layers.append(_dense(width, units, FULLY_CONNECTED["vgg19"]))
         width = units
     return Network("VGG-19", FLOAT * 3 * 224 * 224, tuple(layers), (8, 16))
 
@@ -169,8 +169,8 @@ def _conv(channels: int, filters: int, window: int, size: int, threshold: int, o
     return Layer(2.0 * weights * size * size, weights + filters, values, out, threshold)
 
 
-def _dense(width: int, units: int) -> Layer:
-    return Layer(2.0 * width * units, (width + 1) * units, units, units, FULLY_CONNECTED)
+def _dense(width: int, units: int, threshold: int) -> Layer:
+    return Layer(2.0 * width * units, (width + 1) * units, units, units, threshold)
 
 
 # As in `trepak.models.googlenet`: 1×1; 1×1 before 3×3, 3×3; 1×1 before 5×5, 5×5; 1×1 after pooling.
@@ -185,34 +185,29 @@ _BLOCKS: Sequence[tuple[int, tuple[int, ...]]] = (
     (8, (256, 160, 320, 32, 128, 128)),
     (8, (384, 192, 384, 48, 128, 128)),
 )
-# Values that a layer computes for a sample, and its threshold, from VGG-19. Between two of them it
-# is a power of the values: the paper's text has no thresholds of GoogLeNet.
-_ANCHORS = ((4096, 2048.0), (512 * 14 * 14, 64.0), (512 * 28 * 28, 64.0), (256 * 56 * 56, 16.0))
-
-
-def threshold_of(values: int) -> int:
-    """Returns the threshold batch size of a convolution by the values that it computes."""
-    for (few, high), (many, low) in zip(_ANCHORS, _ANCHORS[1:], strict=False):
-        if values <= many:
-            share = math.log(max(values, few) / few) / math.log(many / few)
-            return round(high * (low / high) ** share)
-    return round(_ANCHORS[-1][1])
 
 
 def _googlenet() -> Network:
-    """As usual at 32 × 32: one convolution before the blocks, which see 32², 16² and 8² places."""
-    channels, size = 192, 32
-    values = channels * size * size
-    layers = [_conv(3, channels, 3, size, threshold_of(values), values)]
+    """As `trepak.models.googlenet` is for small images: no stride before the block 4a."""
+    size = 32
+    first = _conv(3, 64, 3, size, GOOGLENET_THRESHOLDS[size], 64 * size * size)
+    second = _conv(64, 192, 3, size, GOOGLENET_THRESHOLDS[size], 192 * size * size)
+    before = _conv(64, 64, 1, size, GOOGLENET_THRESHOLDS[size], 64 * size * size)
+    second = Layer(
+        second.operations + before.operations,
+        second.parameters + before.parameters,
+        second.values + before.values,
+        second.output,
+        second.threshold,
+    )
+    layers, channels = [first, second], 192
     for size, block in _BLOCKS:
-        if size != 32 and len(layers) == 3:
-            layers.append(Layer(0.0, 0, 0, channels * size * size, 1))  # max-pooling: layer 4
         one = _inception(channels, block, size)
         layers.append(one)
         channels = one.output // (size * size)
-    for last, places in ((8, 4), (10, 64)):  # max-pooling after 4e, the mean after 5b
+    for last, places in ((3, 4), (8, 4), (10, 64)):  # max-pooling after 3b and 4e, a mean after 5b
         layers[last] = replace(layers[last], output=layers[last].output // places)
-    layers.append(_dense(channels, 10))
+    layers.append(_dense(channels, 10, FULLY_CONNECTED["googlenet"]))
     return Network("GoogLeNet", FLOAT * 3 * 32 * 32, tuple(layers), (4, 9))
 
 
@@ -223,7 +218,9 @@ def _inception(channels: int, block: Sequence[int], size: int) -> Layer:
     places = size * size
     out = places * (one + three + five + after_pool)
     values = places * sum(block) + channels * places  # with what is pooled inside
-    return Layer(2.0 * weights * places, weights + sum(block), values, out, threshold_of(out))
+    return Layer(
+        2.0 * weights * places, weights + sum(block), values, out, GOOGLENET_THRESHOLDS[size]
+    )
 
 
 NETWORKS = {"vgg19": _vgg19(), "googlenet": _googlenet()}

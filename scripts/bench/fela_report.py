@@ -97,7 +97,7 @@ def _thresholds() -> Rows:
             "kind": THRESHOLDS,
             "network": name,
             "sub_model": number,
-            "thresholds": [layer.threshold if layer.operations else None for layer in part.layers],
+            "thresholds": [layer.threshold for layer in part.layers],
         }
         for name, network in NETWORKS.items()
         for number, part in enumerate(network.sub_models, 1)

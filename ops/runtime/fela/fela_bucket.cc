@@ -1,6 +1,7 @@
 #include "ops/runtime/fela/fela_bucket.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace trepak {
 namespace {
@@ -11,26 +12,47 @@ constexpr uint32_t kWaitingForRecomputing = 2;
 
 }  // namespace
 
-FelaBucket::FelaBucket(const FelaPlan& plan, const FelaGenerator& generator,
-                       const FelaInfoMapping& info)
+FelaBucket::FelaBucket(const FelaPlan& plan, const FelaPermits& permits,
+                       const FelaGenerator& generator, const FelaInfoMapping& info)
     : plan_(plan),
+      permits_(permits),
       generator_(generator),
       info_(info),
       sub_buckets_(plan.rules().hierarchical ? plan.workers() : 1),
+      stragglers_(plan.submodels(), plan.workers()),
       helps_(plan.workers(), kNoWorker),
       backward_(plan.workers()) {}
 
-void FelaBucket::Add(uint32_t id, uint32_t reporter) {
+uint32_t FelaBucket::Add(uint32_t id, uint32_t reporter) {
   const FelaToken& token = generator_.token(id);
   const uint32_t place = Place(token, reporter);
   SubBucket& sub_bucket = sub_buckets_[place];
   sub_bucket.tokens[PriorityOf(token.stage)].insert(id);
   ++sub_bucket.size;
   ++size_;
-  filled_.insert(place);
   if (plan_.IsBackward(token.stage)) {
     ++backward_[info_.holder(token.needs.front())];
   }
+  Rank(place);
+  return place;
+}
+
+// Keeps the order of those whom helpers go to, after a change of what it depends on. Of progress
+// that is soon enough: who has completed a token takes the next one of its own at once.
+void FelaBucket::Rank(uint32_t place) {
+  if (!plan_.rules().hierarchical) {
+    return;
+  }
+  const SubBucket& sub_bucket = sub_buckets_[place];
+  const bool may_recompute = plan_.rules().recompute && backward_[place] >= kWaitingForRecomputing;
+  std::vector<bool> has(plan_.submodels(), false);
+  for (const auto& [priority, tokens] : sub_bucket.tokens) {
+    const uint32_t stage = std::get<1>(priority);
+    if (!plan_.IsBackward(stage) || may_recompute) {
+      has[plan_.SubmodelOf(stage) - 1] = true;
+    }
+  }
+  stragglers_.Update(place, sub_bucket.helpers, info_.completed(place), has);
 }
 
 uint32_t FelaBucket::Place(const FelaToken& token, uint32_t reporter) const {
@@ -58,31 +80,27 @@ std::optional<uint32_t> FelaBucket::Take(uint32_t worker) {
   uint32_t& helps = helps_[worker];
   if (helps != kNoWorker) {
     --sub_buckets_[helps].helpers;
-    helps = kNoWorker;
+    Rank(std::exchange(helps, kNoWorker));
   }
-  const uint32_t own = plan_.rules().hierarchical ? worker : 0;
+  const bool hierarchical = plan_.rules().hierarchical;
+  const uint32_t own = hierarchical ? worker : 0;
   std::optional<uint32_t> chosen = Choose(sub_buckets_[own], worker);
-  if (chosen) {
-    Remove(own, *chosen);
+  if (chosen || !hierarchical) {
+    if (chosen) {
+      Remove(own, *chosen);
+    }
     return chosen;
   }
-  // A helper goes to the straggler with the fewest helpers, then the slowest progress.
-  std::vector<std::tuple<uint32_t, uint32_t, uint32_t>> stragglers;
-  for (const uint32_t one : filled_) {
-    stragglers.emplace_back(sub_buckets_[one].helpers, info_.completed(one), one);
+  const uint32_t straggler = stragglers_.First(permits_.SubmodelsOf(permits_.KindOf(worker)));
+  if (straggler == kNoWorker) {
+    return std::nullopt;
   }
-  std::sort(stragglers.begin(), stragglers.end());
-  for (const auto& [helpers, progress, straggler] : stragglers) {
-    chosen = Choose(sub_buckets_[straggler], worker);
-    if (chosen) {
-      Remove(straggler, *chosen);
-      helps = straggler;
-      ++sub_buckets_[straggler].helpers;
-      ++helped_;
-      return chosen;
-    }
-  }
-  return std::nullopt;
+  chosen = Choose(sub_buckets_[straggler], worker);
+  helps = straggler;
+  ++sub_buckets_[straggler].helpers;
+  ++helped_;
+  Remove(straggler, *chosen);
+  return chosen;
 }
 
 std::optional<uint32_t> FelaBucket::Choose(const SubBucket& from, uint32_t worker) const {
@@ -142,12 +160,11 @@ void FelaBucket::Remove(uint32_t place, uint32_t id) {
     sub_bucket.tokens.erase(stage);
   }
   --size_;
-  if (--sub_bucket.size == 0) {
-    filled_.erase(place);
-  }
+  --sub_bucket.size;
   if (plan_.IsBackward(token.stage)) {
     --backward_[info_.holder(token.needs.front())];
   }
+  Rank(place);
 }
 
 }  // namespace trepak

@@ -1,13 +1,14 @@
 #include "ops/runtime/fela/fela_scheduler.h"
 
-#include <algorithm>
 #include <numeric>
 #include <string>
 
 namespace trepak {
 
 FelaScheduler::FelaScheduler(FelaRules rules)
-    : plan_(std::move(rules)), now_(std::make_unique<Iteration>(plan_)) {}
+    : plan_(std::move(rules)),
+      permits_(plan_),
+      now_(std::make_unique<Iteration>(plan_, permits_)) {}
 
 Status FelaScheduler::CheckIteration(uint32_t worker, uint64_t iteration) const {
   if (iteration != iteration_ || worker >= plan_.workers()) {
@@ -30,8 +31,7 @@ Status FelaScheduler::Begin(uint32_t worker, uint64_t iteration, uint32_t sample
                                 " were agreed upon: give fit the batch_size that it trains with");
   }
   now_->samples[worker] = samples;
-  AddAll(now_->generator.Begin(worker, samples), worker);
-  ServeWaiting(orders);
+  ServeWaiting(AddAll(now_->generator.Begin(worker, samples), worker), orders);
   EndWhatIsTrained(orders);
   return OkStatus();
 }
@@ -41,9 +41,7 @@ Status FelaScheduler::Request(uint32_t worker, uint64_t iteration, Orders* order
     return OkStatus();  // it was over before this worker asked
   }
   TREPAK_RETURN_IF_ERROR(CheckIteration(worker, iteration));
-  const bool waits =
-      std::find(now_->waiting.begin(), now_->waiting.end(), worker) != now_->waiting.end();
-  if (waits || now_->in_hand[worker] != kNone) {
+  if (now_->waiting.Has(worker) || now_->in_hand[worker] != kNone) {
     ++counters_.duplicates;
     return OkStatus();
   }
@@ -64,17 +62,19 @@ Status FelaScheduler::Report(uint32_t worker, uint64_t iteration, uint32_t token
   now_->in_hand[worker] = kNone;
   now_->info.Complete(worker, token);
   ++counters_.tokens;
-  AddAll(now_->generator.Complete(token), worker);
+  const std::vector<uint32_t> places = AddAll(now_->generator.Complete(token), worker);
   ServeOrWait(worker, orders);
-  ServeWaiting(orders);
+  ServeWaiting(places, orders);
   EndWhatIsTrained(orders);
   return OkStatus();
 }
 
-void FelaScheduler::AddAll(const std::vector<uint32_t>& made, uint32_t reporter) {
+std::vector<uint32_t> FelaScheduler::AddAll(const std::vector<uint32_t>& made, uint32_t reporter) {
+  std::vector<uint32_t> places;
   for (const uint32_t token : made) {
-    now_->bucket.Add(token, reporter);
+    places.push_back(now_->bucket.Add(token, reporter));
   }
+  return places;
 }
 
 // Gives a worker a token, if there is one for it.
@@ -91,20 +91,46 @@ bool FelaScheduler::Serve(uint32_t worker, Orders* orders) {
 
 void FelaScheduler::ServeOrWait(uint32_t worker, Orders* orders) {
   if (!Serve(worker, orders)) {
-    now_->waiting.push_back(worker);
+    now_->waiting.Add(worker);
     ++counters_.waits;
   }
 }
 
-void FelaScheduler::ServeWaiting(Orders* orders) {
-  std::deque<uint32_t>& waiting = now_->waiting;
-  for (size_t left = waiting.size(); left > 0 && now_->bucket.size() > 0; --left) {
-    const uint32_t worker = waiting.front();
-    waiting.pop_front();
-    if (!Serve(worker, orders)) {
-      waiting.push_back(worker);
+// Serves all that can be, in the order in which they asked. To serve one leaves less for the
+// others, so that who can't be served need not be looked at again.
+void FelaScheduler::ServeWaiting(const std::vector<uint32_t>& places, Orders* orders) {
+  if (plan_.rules().hierarchical) {
+    for (uint32_t first = FirstToServe(places); first != kNoWorker; first = FirstToServe(places)) {
+      now_->waiting.Remove(first);
+      Serve(first, orders);
+    }
+    return;
+  }
+  for (const uint32_t worker : now_->waiting.all()) {
+    if (now_->bucket.size() == 0) {
+      return;
+    }
+    if (Serve(worker, orders)) {
+      now_->waiting.Remove(worker);
     }
   }
+}
+
+// `places`: sub-buckets that may have something for a worker that waits and had nothing before.
+uint32_t FelaScheduler::FirstToServe(const std::vector<uint32_t>& places) const {
+  const FelaWaiting& waiting = now_->waiting;
+  uint32_t first = kNoWorker;
+  for (uint32_t kind = 0; kind < permits_.kinds(); ++kind) {
+    if (now_->bucket.HasOthers(kind)) {
+      first = waiting.Earlier(first, waiting.FirstOf(kind));
+    }
+  }
+  for (const uint32_t place : places) {
+    if (waiting.Has(place) && now_->bucket.HasOwn(place)) {
+      first = waiting.Earlier(first, place);
+    }
+  }
+  return first;
 }
 
 void FelaScheduler::EndWhatIsTrained(Orders* orders) {
@@ -119,7 +145,7 @@ void FelaScheduler::EndWhatIsTrained(Orders* orders) {
     counters_.helped += now_->bucket.helped();
     ++counters_.iterations;
     ++iteration_;
-    now_ = std::make_unique<Iteration>(plan_);
+    now_ = std::make_unique<Iteration>(plan_, permits_);
   }
 }
 

@@ -4,7 +4,6 @@
 #define TREPAK_OPS_RUNTIME_FELA_FELA_SCHEDULER_H_
 
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -14,7 +13,9 @@
 #include "ops/runtime/fela/fela_chunk_name.h"
 #include "ops/runtime/fela/fela_generator.h"
 #include "ops/runtime/fela/fela_info_mapping.h"
+#include "ops/runtime/fela/fela_permits.h"
 #include "ops/runtime/fela/fela_plan.h"
+#include "ops/runtime/fela/fela_waiting.h"
 
 namespace trepak {
 
@@ -87,26 +88,29 @@ class FelaScheduler {
  private:
   // What lives for one iteration.
   struct Iteration {
-    explicit Iteration(const FelaPlan& plan)
+    Iteration(const FelaPlan& plan, const FelaPermits& permits)
         : generator(plan),
           info(plan.numbers(), plan.workers()),
-          bucket(plan, generator, info),
+          bucket(plan, permits, generator, info),
+          waiting(permits, plan.workers()),
           samples(plan.workers()),
           in_hand(plan.workers(), kNone) {}
     FelaGenerator generator;
     FelaInfoMapping info;
     FelaBucket bucket;
+    FelaWaiting waiting;
     std::vector<uint32_t> samples;  // by worker
     std::vector<uint32_t> in_hand;  // by worker: the token; kNone
-    std::deque<uint32_t> waiting;   // workers that are free and have no token
     uint32_t trained = 0;           // sub-models
   };
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-  void AddAll(const std::vector<uint32_t>& made, uint32_t reporter);
+  // Returns the workers in whose sub-buckets they are.
+  std::vector<uint32_t> AddAll(const std::vector<uint32_t>& made, uint32_t reporter);
   bool Serve(uint32_t worker, Orders* orders);
   void ServeOrWait(uint32_t worker, Orders* orders);
-  void ServeWaiting(Orders* orders);
+  void ServeWaiting(const std::vector<uint32_t>& places, Orders* orders);
+  uint32_t FirstToServe(const std::vector<uint32_t>& places) const;
   void EndWhatIsTrained(Orders* orders);
   Assignment Assign(uint32_t worker, const FelaToken& token);
   void AddInputs(const FelaToken& forward, Assignment* assignment) const;
@@ -116,6 +120,7 @@ class FelaScheduler {
   Range RangeOf(uint32_t first_token) const;
 
   const FelaPlan plan_;
+  const FelaPermits permits_;
   uint64_t iteration_ = 0;
   std::unique_ptr<Iteration> now_;
   Counters counters_;

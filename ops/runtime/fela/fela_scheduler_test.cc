@@ -153,7 +153,7 @@ class Figure4 {
       : plan_(Figure3(2)),
         generator_(plan_),
         info_(plan_.numbers(), 2),
-        bucket_(plan_, generator_, info_) {
+        bucket_(plan_, permits_, generator_, info_) {
     generator_.Begin(0, 64);
     generator_.Begin(1, 64);
     for (uint32_t token = 0; token < 6; ++token) {
@@ -172,6 +172,7 @@ class Figure4 {
 
  private:
   const FelaPlan plan_;
+  const FelaPermits permits_{plan_};
   FelaGenerator generator_;
   FelaInfoMapping info_;
   FelaBucket bucket_;
