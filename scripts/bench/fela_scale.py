@@ -89,7 +89,7 @@ def rehearse(setting: Setting, sleepers: int = 0) -> dict[str, Any]:
 
 
 def claim(claims: Claims, rows: list[dict[str, Any]]) -> None:
-    """Adds what the token server's CPU has to spare with the most workers, as a share of its time."""
+    """Adds what the token server's CPU has to spare with the most workers, a share of its time."""
     most = max(row["workers"] for row in rows)
     for way in dict.fromkeys(row["way"] for row in rows):
         for network in NETWORKS:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
+from trepak.tf_plugins.fela.compiled import check, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.reduction import Reduction
@@ -35,6 +36,7 @@ class Training:
         Raises:
             ValueError: the model can't be trained so; says why.
         """
+        check(model)
         self._model, self._partition, self.rules = model, partition, rules
         self.batch_sizes: list[int] = []
         self._batches = BatchFormat(partition)
@@ -109,7 +111,10 @@ class Training:
     def _opened(self, samples: int, has_labels: bool) -> tuple[FelaWorker, TokenLoop, Reduction]:
         if self._open is None or not self._open[0].is_open:
             if not has_labels:
+                self._batches.forget()
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
+            if self.rules.subset is not None:
+                check_subset(self._model)
             self._agree_on_seeds()
             self.batch_sizes = exchange.gather(samples, "Fela's batch sizes")
             rules = self.rules.on(self.batch_sizes)
