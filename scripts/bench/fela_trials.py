@@ -73,7 +73,7 @@ def find(network: str, total: int, show: Callable[[str], None]) -> Found:
     found = find_quickly(network, total, show)
     for scenario in fela_cases.scenarios(network):
         show(f"{network}, {total} samples: {scenario.kind} {scenario.value:g}")
-        found.straggled.append(_straggled(found, scenario))
+        found.straggled.append(straggled(found, scenario))
     return found
 
 
@@ -98,7 +98,8 @@ def _without(setting: Setting) -> dict[str, Outcome]:
     return {policy: fela_cases.outcome(one) for policy, one in less.items()}
 
 
-def _straggled(found: Found, scenario: Scenario) -> Straggled:
+def straggled(found: Found, scenario: Scenario) -> Straggled:
+    """Returns what stragglers make of all ways, each at its best settings without them."""
     setting = found.fela.setting
     seconds = {FELA: fela_cases.mean_of_fela(setting, scenario)}
     for way in WAYS:
