@@ -17,6 +17,7 @@ def measure(options: Options) -> Report:
     surroundings = Surroundings()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
     import trepak.tf_plugins  # noqa: F401  (imports TensorFlow quietly)
+    from trepak.scripts.bench import fela_scale
     from trepak.scripts.bench.fela_cases import TOTALS
     from trepak.scripts.bench.fela_models import NETWORKS
     from trepak.scripts.bench.fela_report import summarize
@@ -27,7 +28,8 @@ def measure(options: Options) -> Report:
         found = [
             try_case(network, total, status.update) for network in NETWORKS for total in totals
         ]
-    return summarize(found, surroundings.environment("one process"))
+        scale = fela_scale.measure(options.quick, status.update)
+    return summarize(found, scale, surroundings.environment("one process"))
 
 
 def draw(report: Report, figure: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trepak.scripts.bench.fela_clock import RATE
@@ -22,7 +22,8 @@ from trepak.scripts.bench.fela_models import (
 from trepak.scripts.bench.fela_tasks import Plan
 
 BUCKETS = (4e6, 25e6, 100e6)  # bytes of gradients that are reduced together, at least
-AHEAD = (1, 2, 3)  # micro-batches under way for each worker that is yet to come in a pipeline
+AHEAD = (1, 2, 3, 4)  # micro-batches under way for each worker that is yet to come in a pipeline
+_MOST_MICRO_BATCHES = 128  # of a pipeline's iteration: more were never faster
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _FULLY_CONNECTED = {"vgg19": 3, "googlenet": 1}  # layers, of Stanza's one worker
 
@@ -128,30 +129,37 @@ def _reduce(
 
 
 def _model_parallel(network: str, total: int, workers: int) -> Plans:
-    """A pipeline that ends with each iteration; layers are balanced by time."""
+    """A pipeline that ends with each iteration; layers are balanced by time.
+
+    Where links are slower than what they carry to the next worker, fewer workers are faster.
+    """
     layers = NETWORKS[network].layers
-    for micro, ahead in itertools.product(MICRO_BATCHES, AHEAD):
-        if micro > total:
+    for micro, ahead, used in itertools.product(MICRO_BATCHES, AHEAD, range(2, workers + 1)):
+        if micro > total or total > _MOST_MICRO_BATCHES * micro:
             continue
-        parts = balanced(layers, workers, micro)
-        under_way = [ahead * (workers - place) for place in range(workers)]
+        parts = balanced(layers, used, micro)
+        under_way = [ahead * (used - place) for place in range(used)]
         if all(
             count * micro * part.kept + micro * part.working + STATE_COPIES * part.bytes <= MEMORY
             for count, part in zip(under_way, parts, strict=True)
         ):
             sizes = _shares(total, math.ceil(total / micro))
-            yield f"micro-batches of {micro}, {ahead} ahead", _pipeline(parts, sizes, under_way)
+            settings = f"{used} workers, micro-batches of {micro}, {ahead} ahead"
+            yield settings, _pipeline(parts, sizes, under_way, workers)
 
 
-def _pipeline(parts: Sequence[SubModel], sizes: Sequence[int], under_way: Sequence[int]) -> Plan:
+def _pipeline(
+    parts: Sequence[SubModel], sizes: Sequence[int], under_way: Sequence[int], workers: int
+) -> Plan:
     """Adds a pipeline whose workers go backward where they can.
 
     Args:
         parts: by worker.
         sizes: samples, by micro-batch.
         under_way: by worker, micro-batches that it may have gone forward and not backward with.
+        workers: that there are; those behind the last part have nothing to do.
     """
-    plan = Plan(len(parts))
+    plan = Plan(workers)
     forward: dict[tuple[int, int], int] = {}
     backward: dict[tuple[int, int], int] = {}
     for i, batch in enumerate(sizes):
@@ -258,4 +266,3 @@ def _stanza(
 
 
 WAYS: Sequence[str] = ("DP", "MP", "HP")
-Search = Callable[[str, str, int], Best]

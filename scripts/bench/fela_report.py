@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trepak.scripts.bench import fela_scale
 from trepak.scripts.bench.fela_baselines import WAYS
 from trepak.scripts.bench.fela_cases import best_of
 from trepak.scripts.bench.fela_models import MEMORY, NETWORKS, Layer
@@ -57,8 +58,8 @@ _FIGURE_1 = {
 }
 
 
-def summarize(found: Sequence[Found], environment: Mapping[str, Any]) -> Report:
-    """Returns the report of all cases."""
+def summarize(found: Sequence[Found], scale: Rows, environment: Mapping[str, Any]) -> Report:
+    """Returns the report of all cases, and of the token server with many workers."""
     rows: Rows = [*_saturation(), *_thresholds()]
     for of_one in (_tuning, _gaps, _plain, _bounds, _stragglers, _delays):
         rows += [row for one in found for row in of_one(one)]
@@ -70,6 +71,8 @@ def summarize(found: Sequence[Found], environment: Mapping[str, Any]) -> Report:
         _claim_most(claims, network, mine)
         _claim_stragglers(claims, network, mine)
     _claim_policies(claims, found)
+    rows += scale
+    fela_scale.claim(claims, scale)
     return Report("fela", claims, rows, environment, unprinted=(SATURATION, THRESHOLDS, TUNING))
 
 
@@ -217,6 +220,9 @@ def _delays(found: Found) -> Rows:
             "reduction": reduction(found, one.seconds[FELA], one),
             "possible": reduction(found, one.bound, one),
             "holding": reduction(found, one.holds, one),
+            "weights": " ".join(map(str, one.setting.weights)),
+            "subset": one.setting.subset,
+            "of_memory": one.memory / MEMORY,
         }
         for one in found.straggled
     ]

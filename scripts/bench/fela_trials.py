@@ -19,15 +19,19 @@ class Straggled:
 
     Attributes:
         scenario: which.
+        setting: Fela's, tuned there.
         seconds: by way.
         bound: that no order of Fela's tokens is faster than.
         holds: Fela's, where a sleeper holds its first token.
+        memory: bytes of the worker that holds the most.
     """
 
     scenario: Scenario
+    setting: Setting
     seconds: dict[str, float]
     bound: float
     holds: float
+    memory: float
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def find(network: str, total: int, show: Callable[[str], None]) -> Found:
     found = find_quickly(network, total, show)
     for scenario in fela_cases.scenarios(network):
         show(f"{network}, {total} samples: {scenario.kind} {scenario.value:g}")
-        found.straggled.append(_straggled(found, scenario))
+        found.straggled.append(straggled(found, scenario))
     return found
 
 
@@ -98,11 +102,13 @@ def _without(setting: Setting) -> dict[str, Outcome]:
     return {policy: fela_cases.outcome(one) for policy, one in less.items()}
 
 
-def _straggled(found: Found, scenario: Scenario) -> Straggled:
-    setting = found.fela.setting
+def straggled(found: Found, scenario: Scenario) -> Straggled:
+    """Returns what stragglers make of all ways; Fela is tuned among them."""
+    setting = fela_cases.tune_among(found.tried, scenario)
     seconds = {FELA: fela_cases.mean_of_fela(setting, scenario)}
     for way in WAYS:
         seconds[way] = fela_cases.mean_of_way(way, found.network, found.total, scenario)
     bound = fela_cases.mean_bound(setting, scenario)
     holds = fela_cases.mean_of_fela(setting, scenario, holds=True)
-    return Straggled(scenario, seconds, bound, holds)
+    memory = fela_cases.most_memory(setting, scenario)
+    return Straggled(scenario, setting, seconds, bound, holds, memory)
