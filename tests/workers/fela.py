@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -326,3 +327,31 @@ def tuning_keeps_the_best_case() -> None:
     trepak.barrier()
     with pytest.raises(ValueError, match="is damaged"):
         tuned(folder / "tuning.json")
+
+
+@case
+def an_error_on_one_rank_is_heard_at_once() -> None:
+    """Rank 1 can't train a token; the others do not wait for their deadline. Then all go on."""
+    model = simple()
+    fela = trepak.Fela(model, SIMPLE, threshold=2)
+    model.compile(optimizer("momentum"), loss())
+    x, y = (one[0] for one in batches(trepak.rank()))
+    model.fit(x, y, BATCH, verbose=0)
+    trainer = fela._training._trainer
+    plain = trainer.forward
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise OSError("this rank has no disk")
+
+    if trepak.rank() == 1:
+        trainer.forward = broken
+    began = time.monotonic()
+    wrong = OSError if trepak.rank() == 1 else hvd.elastic.HorovodInternalError
+    with pytest.raises(wrong, match="no disk" if trepak.rank() == 1 else "rank 1"):
+        model.fit(x, y, BATCH, verbose=0)
+    assert time.monotonic() - began < 20, "it has waited"
+    trainer.forward = plain
+    trepak.barrier()
+    model.fit(x, y, BATCH, verbose=0)
+    check_equal_on_all_ranks(model)
+    fela.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -62,7 +62,15 @@ class Training:
         """
         inputs, labels = self._batches.split(next(iterator))
         _, loop, reduction = self._opened(int(inputs[0].shape[0]), bool(labels))
+        try:
+            return self._iterate(loop, reduction, inputs, labels)
+        except BaseException:  # an interrupt, too: others would wait for this rank's token
+            self._abandon()
+            raise
 
+    def _iterate(
+        self, loop: TokenLoop, reduction: Reduction, inputs: Sequence[Any], labels: Sequence[Any]
+    ) -> Any:
         def trained(sub_model: int) -> None:
             sums = self._trainer.sums[sub_model]
             reduction.start(sub_model, [*sums.gradients, *sums.state])
@@ -94,11 +102,16 @@ class Training:
     def close(self) -> None:
         """Ends the session, if there is one; a collective call. The next batch opens another."""
         self.flush()
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Ends this rank's part of the session: ranks that go on hear of it."""
         if self._open is not None:
             worker, _, reduction = self._open
             self._open = None
             reduction.close()
             worker.close()
+        self._trainer.end()
         self._batches.forget()
 
     def _agree_on_seeds(self) -> None:
