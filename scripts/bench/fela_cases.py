@@ -177,7 +177,7 @@ def mean_of_fela(setting: Setting, scenario: Scenario, holds: bool = False) -> f
     return scenario.mean(lambda delays: outcome(setting, delays, holds).seconds)
 
 
-def mean_bound(setting: Setting, scenario: Scenario) -> float:
+def mean_bound(setting: Setting, scenario: Scenario, holds: bool = False) -> float:
     """Returns the mean of the iterations' bounds."""
     work = outcome(setting).work
-    return scenario.mean(lambda delays: bounds(setting, work, delays).largest)
+    return scenario.mean(lambda delays: bounds(setting, work, delays, holds).largest)
