@@ -14,3 +14,8 @@ def _one_rank() -> Iterator[None]:
     hvd.init()
     yield
     hvd.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_jobs() -> None:
+    """These tests have a process of their own, which starts no jobs."""

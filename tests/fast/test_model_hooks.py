@@ -40,7 +40,8 @@ def _installed() -> None:
     keras_hooks.install()
 
 
-@pytest.mark.parametrize("names", list(itertools.permutations(ORDER)))
+# Of all hooks there are too many orders; one hook's place depends on each other one alone.
+@pytest.mark.parametrize("names", list(itertools.permutations(ORDER, 3)))
 def test_hooks_act_in_one_order_and_leave_nothing(names: tuple[str, ...]) -> None:
     model, seen = compiled(), []  # type: ignore[var-annotated]
     model.train_on_batch(X, Y)
@@ -51,12 +52,13 @@ def test_hooks_act_in_one_order_and_leave_nothing(names: tuple[str, ...]) -> Non
         attach(model, ModelHook(name, methods, noting(f"{name} trains", seen)))
     model.train_on_batch(X, Y)
     model.predict(X, verbose=0)
-    inner = [f"{name} {does}" for does in ("trains", "predicts") for name in ORDER]
+    in_order = sorted(names, key=ORDER.index)
+    inner = [f"{name} {does}" for does in ("trains", "predicts") for name in in_order]
     assert seen == inner
     seen.clear()
     model.make_train_function(force=True)  # as where Keras compiles anew
     model.train_on_batch(X, Y)
-    assert seen == inner[: len(ORDER)]
+    assert seen == inner[: len(names)]
     seen.clear()
     for name in names:
         detach(model, name)

@@ -184,6 +184,55 @@ def stragglers_are_helped_while_they_sleep() -> None:
             assert counted["served_remote"] > 0, counted
 
 
+def trained(make: Callable[[], Any], cuts: Sequence[str], **options: Any) -> Any:
+    """Returns a model that was trained by tokens."""
+    keras.utils.set_random_seed(1)
+    model = make()
+    fela = trepak.Fela(model, cuts, **options)
+    model.compile(optimizer("momentum"), loss())
+    x, y = batches(trepak.rank())
+    model.fit(x.reshape(-1, *x.shape[2:]), y.reshape(-1), BATCH, shuffle=False, verbose=0)
+    fela.close()
+    check_equal_on_all_ranks(model)
+    return model
+
+
+@case
+def dropout_does_not_depend_on_tokens() -> None:
+    def make() -> Any:
+        x = inputs = keras.Input((10, 10, 2))
+        x = layers.SpatialDropout2D(0.3)(layers.Conv2D(4, 3, activation="tanh", name="conv")(x))
+        x = layers.Dropout(0.4)(layers.Flatten(name="flat")(x))
+        return keras.Model(inputs, layers.Dense(3)(x))
+
+    with Float64():
+        models = [
+            trained(make, ["conv"], threshold=3, weights=[1, 2]),
+            trained(make, ["flat"], threshold=5, hierarchical=False),
+        ]
+    for one, other in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
+@case
+def moving_statistics_are_means_over_samples() -> None:
+    """Of the first layer they can be computed: its mean is that of all samples."""
+
+    def make() -> Any:
+        inputs = keras.Input((10, 10, 2))
+        x = layers.BatchNormalization(momentum=0.9, name="first")(inputs)
+        return keras.Model(inputs, layers.Dense(3)(layers.GlobalMaxPooling2D()(x)))
+
+    with Float64():
+        model = trained(make, ["first"], threshold=5)
+    parts = [batches(rank)[0] for rank in range(trepak.size())]
+    mean = np.zeros(2)
+    for step in range(STEPS):
+        x = np.concatenate([part[step] for part in parts])
+        mean = 0.9 * mean + 0.1 * x.mean((0, 1, 2))
+    np.testing.assert_allclose(model.get_layer("first").moving_mean, mean, rtol=1e-9, atol=1e-11)
+
+
 @case
 def automatic_cuts() -> None:
     """Rank 0's, on all ranks, with its thresholds."""

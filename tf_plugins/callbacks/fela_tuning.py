@@ -85,24 +85,16 @@ class FelaTuning(keras.callbacks.Callback):
         self.chosen: TunedCase | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Takes what was kept, or begins with the first case; a collective call.
+        """Begins with the first case.
 
         Raises:
-            ValueError: the file is damaged.
+            ValueError: the job is elastic, so that ranks that join it could not take part.
         """
         if basics.is_elastic():
             raise ValueError(
                 "FelaTuning does not work in elastic jobs: give Fela the weights and the subset "
                 "that another job has found."
             )
-        if self.chosen is None and not self.cases:
-            kept, problem = self._kept() if basics.rank() == 0 else (None, "")
-            kept, problem = exchange.gather((kept, problem), "Fela's tuning")[0]
-            if problem:
-                raise ValueError(problem)
-            if kept is not None:
-                self.chosen = TunedCase(tuple(kept[0]), kept[1], kept[2])
-                self._say(f"kept in {self._keep}", self.chosen)
         self._use()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -110,8 +102,14 @@ class FelaTuning(keras.callbacks.Callback):
         self._last = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Takes the time of the iteration; goes on to the next case, or ends the tuning."""
+        """Takes the time of the iteration; goes on to the next case, or ends the tuning.
+
+        Raises:
+            ValueError: the file of a tuning before is damaged; after the first iteration.
+        """
         now = time.perf_counter()
+        if self.chosen is None and not self.cases and self._seen == 0:
+            self._look_up()
         if self.chosen is not None:
             return
         if self._seen >= _SETTLING:
@@ -130,6 +128,17 @@ class FelaTuning(keras.callbacks.Callback):
                 "or give Fela fewer sub-models.",
                 stacklevel=2,
             )
+
+    def _look_up(self) -> None:
+        """Takes what was kept; a collective call, when batch sizes are known."""
+        kept, problem = self._kept() if basics.rank() == 0 else (None, "")
+        kept, problem = exchange.gather((kept, problem), "Fela's tuning")[0]
+        if problem:
+            raise ValueError(problem)
+        if kept is not None:
+            self.chosen = TunedCase(tuple(kept[0]), kept[1], kept[2])
+            self._say(f"kept in {self._keep}", self.chosen)
+            self._use()
 
     def _end_case(self) -> None:
         mine = float(np.mean(self._times))
@@ -172,11 +181,7 @@ class FelaTuning(keras.callbacks.Callback):
             [[*map(list, (v.shape for v in one.trainable))], [list(c.shape) for c in one.inputs]]
             for one in self._fela.partition.sub_models
         ]
-        return {"ranks": basics.size(), "sub_models": sub_models, "batch": self._batch_size()}
-
-    def _batch_size(self) -> Any:
-        """Returns what is known of it before the first batch: `fit` names it for arrays."""
-        return self.params.get("batch_size")
+        return {"batch_sizes": self._fela.batch_sizes, "sub_models": sub_models}
 
     def _kept(self) -> tuple[Any, str]:
         if self._keep is None or not self._keep.exists():

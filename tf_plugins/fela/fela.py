@@ -11,14 +11,12 @@ import keras
 
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.fela.agreed import agreed_partition
+from trepak.tf_plugins.fela.compiled import distribute
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.training import Training
-from trepak.tf_plugins.model.distributed_models import is_distributed
 from trepak.tf_plugins.model.flushing import flushing_methods
 from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
-from trepak.tf_plugins.optimizer.wrappers import DistributedOptimizer
-from trepak.tf_plugins.sync.bsp import BSP
 
 _NAME = "fela"
 _THRESHOLD = 16  # samples: what the paper's layers need at least (footnote 14)
@@ -104,6 +102,11 @@ class Fela:
         """The rules that tokens are made and given by."""
         return self._rules
 
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Each rank's samples of an iteration; none before the first batch."""
+        return [] if self._training is None else self._training.batch_sizes
+
     def change(self, **rules: Any) -> None:
         """Changes rules, such as weights=(1, 2, 4), from the next iteration on; a collective call.
 
@@ -127,7 +130,7 @@ class Fela:
         def compile(*args: Any, **kwargs: Any) -> Any:
             done = plain(*args, **kwargs)
             self._close()
-            _distribute(model)
+            distribute(model)
             return done
 
         return compile
@@ -135,7 +138,7 @@ class Fela:
     def _function(self, model: Any, plain: Any) -> Callable[[Iterator[Any]], Any]:
         del plain
         if self._training is None:
-            _distribute(model)  # it may have been compiled before
+            distribute(model)  # it may have been compiled before
             self._training = Training(model, self.partition, self._rules)
         return self._training.step
 
@@ -152,23 +155,6 @@ class Fela:
         training, self._training = self._training, None
         if training is not None:
             training.close()
-
-
-def _distribute(model: Any) -> None:
-    """Makes a model's optimizer distributed, in place.
-
-    Raises:
-        ValueError: it is distributed in a way that tokens don't go with.
-    """
-    optimizer = model.optimizer
-    if is_distributed(optimizer):
-        if not isinstance(optimizer._trepak.sync, BSP):
-            raise ValueError(
-                "Fela trains all ranks' samples in each step, and the optimizer's sync= lets ranks "
-                "go at their own pace: leave sync out, or use sync=trepak.BSP()."
-            )
-        return
-    DistributedOptimizer(optimizer)
 
 
 def _has_dense(sub_model: Any) -> bool:

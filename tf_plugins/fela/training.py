@@ -10,6 +10,7 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange, sessions
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
+from trepak.tf_plugins.fela.compiled import check, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.reduction import Reduction
@@ -26,6 +27,7 @@ class Training:
 
     Attributes:
         rules: that the next session has; it opens with the next batch after `close`.
+        batch_sizes: by rank, of the session; none before the first one.
     """
 
     def __init__(self, model: Any, partition: Partition, rules: TokenRules) -> None:
@@ -34,7 +36,9 @@ class Training:
         Raises:
             ValueError: the model can't be trained so; says why.
         """
+        check(model)
         self._model, self._partition, self.rules = model, partition, rules
+        self.batch_sizes: list[int] = []
         self._batches = BatchFormat(partition)
         self._update = Update(model, partition, self._batches)
         self._trainer = TokenTrainer(
@@ -107,9 +111,13 @@ class Training:
     def _opened(self, samples: int, has_labels: bool) -> tuple[FelaWorker, TokenLoop, Reduction]:
         if self._open is None or not self._open[0].is_open:
             if not has_labels:
+                self._batches.forget()
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
+            if self.rules.subset is not None:
+                check_subset(self._model)
             self._agree_on_seeds()
-            rules = self.rules.on(exchange.gather(samples, "Fela's batch sizes"))
+            self.batch_sizes = exchange.gather(samples, "Fela's batch sizes")
+            rules = self.rules.on(self.batch_sizes)
             number = sessions.draw_number()
             reduction = Reduction(f"Fela {number}", self.rules.members(basics.size()))
             worker = FelaWorker(rules)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from trepak.tf_plugins.fela.own_batch import BatchFormat
@@ -13,20 +12,13 @@ from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.submodel import SubModel
 from trepak.tf_plugins.fela.token_trainer import float_state
 
-_MEANS = ("sum_over_batch_size", "mean")
-
 
 class Update:
     """The mathematics of one compiled model: that of bulk synchronous training."""
 
     def __init__(self, model: Any, partition: Partition, batches: BatchFormat) -> None:
-        """Makes it.
-
-        Raises:
-            ValueError: the model's loss is no mean over samples, or it has a step of its own.
-        """
+        """Makes it of a model that was checked."""
         self._model, self._partition, self._batches = model, partition, batches
-        _check(model)
         eager = bool(model.run_eagerly)
         self._applied = self._apply if eager else tf.function(self._apply)
 
@@ -94,25 +86,3 @@ class Update:
             scaled = self.scale(loss)
         zero = tf.UnconnectedGradients.ZERO
         return loss, tape.gradient(scaled, values, unconnected_gradients=zero)
-
-
-def _check(model: Any) -> None:
-    name = f"model {model.name!r}"
-    for method in ("train_step", "compute_loss"):
-        if getattr(type(model), method) is not getattr(keras.Model, method):
-            raise ValueError(
-                f"{name} has a {method} of its own, which Fela would not call: its step is made of "
-                "tokens. Compile a keras.Model with loss= and metrics=."
-            )
-    if model._compile_loss is None:
-        raise ValueError(f"{name} is compiled without a loss: Fela trains by the one of compile().")
-    if model.steps_per_execution != 1:
-        raise ValueError(f"{name} runs steps in blocks: leave steps_per_execution at 1.")
-    for loss in keras.tree.flatten(model._compile_loss._user_loss):
-        reduction = getattr(loss, "reduction", _MEANS[0])
-        if reduction not in _MEANS:
-            raise ValueError(
-                f"the loss {getattr(loss, 'name', loss)!r} of {name} has reduction={reduction!r}, "
-                "and tokens' losses are put together as means over samples: use "
-                f"reduction={_MEANS[0]!r}."
-            )

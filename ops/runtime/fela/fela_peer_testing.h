@@ -111,6 +111,7 @@ class FelaPeers {
   }
 
   FelaPeer& peer(uint32_t rank) { return *peers_[rank]; }
+  std::shared_ptr<FelaPeer> shared_peer(uint32_t rank) { return peers_[rank]; }
 
   // Until all that was sent has been handled.
   void Settle() const {

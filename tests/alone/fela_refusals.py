@@ -1,0 +1,136 @@
+"""What Fela refuses, by name and with a remedy, before the first step; and one process alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import trepak
+import trepak.keras as hvd
+
+X, Y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
+
+
+def network(model: Any = keras.Model) -> Any:
+    inputs = keras.Input((4,))
+    x = keras.layers.Dense(3, name="first")(inputs)
+    return model(inputs, keras.layers.Dense(1)(x))
+
+
+def sgd(**options: Any) -> Any:
+    return keras.optimizers.SGD(0.1, **options)
+
+
+class OwnStep(keras.Model):
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+@pytest.mark.parametrize(
+    ("compiled", "message"),
+    [
+        ({"optimizer": sgd(), "loss": None}, "without a loss"),
+        ({"optimizer": sgd(), "loss": keras.losses.MeanSquaredError("sum")}, "reduction='sum'"),
+        ({"optimizer": sgd(), "loss": "mse", "steps_per_execution": 2}, "in blocks"),
+        ({"optimizer": sgd(gradient_accumulation_steps=2), "loss": "mse"}, "larger batch_size"),
+        (
+            {"optimizer": lambda: hvd.DistributedOptimizer(sgd(), sync=trepak.LocalSGD(2))},
+            "leave sync out",
+        ),
+        (
+            {"optimizer": lambda: hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2)},
+            "leave backward_passes_per_step out",
+        ),
+        (
+            {
+                "optimizer": lambda: hvd.DistributedOptimizer(
+                    sgd(), compression=hvd.Compression.fp16
+                )
+            },
+            "leave compression out",
+        ),
+    ],
+)
+def test_what_tokens_do_not_go_with(compiled: dict[str, Any], message: str) -> None:
+    model = network()
+    trepak.Fela(model, ["first"])
+    if callable(make := compiled["optimizer"]):
+        compiled = {"loss": "mse", **compiled, "optimizer": make()}
+    with pytest.raises(ValueError, match=message):
+        model.compile(**compiled)
+        model.fit(X, Y, verbose=0)
+
+
+def test_a_step_of_ones_own() -> None:
+    model = network(OwnStep)
+    trepak.Fela(model, ["first"])
+    model.compile(sgd(), "mse")
+    with pytest.raises(ValueError, match="train_step of its own"):
+        model.fit(X, Y, verbose=0)
+
+
+def test_one_norm_and_a_subset() -> None:
+    model = network()
+    trepak.Fela(model, ["first"], subset=1)
+    model.compile(sgd(global_clipnorm=1.0), "mse")
+    with pytest.raises(ValueError, match="global_clipnorm"):
+        model.fit(X, Y, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [1, 3, 2]}, "weights has 3 numbers"),
+        ({"weights": [2, 2]}, "begin with 1"),
+        ({"weights": [1, 0]}, "multiple"),
+        ({"threshold": 0}, "at least 1 sample"),
+        ({"subset": 0}, "at least 1 rank"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        trepak.Fela(network(), ["first"], **options)
+
+
+def test_labels_are_needed_and_keep_their_shape() -> None:
+    model = network()
+    trepak.Fela(model, ["first"])
+    model.compile(sgd(), "mse")
+    with pytest.raises(ValueError, match="give y"):
+        model.fit(X, verbose=0)
+    model.train_on_batch(X, Y)
+    with pytest.raises(ValueError, match="same dtypes and shapes"):
+        model.train_on_batch(X, Y.astype("int32"))
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_sample_weights_and_several_outputs(eager: bool) -> None:
+    """Also with mixed precision, whose losses are scaled, and in a dictionary."""
+
+    def make() -> Any:
+        keras.utils.set_random_seed(2)
+        inputs = {"a": keras.Input((4,), name="a"), "b": keras.Input((4,), name="b")}
+        x = keras.layers.Dense(3, activation="tanh", name="first")(inputs["a"])
+        x = keras.layers.Concatenate()([x, inputs["b"]])
+        outputs = {"one": keras.layers.Dense(1)(x), "two": keras.layers.Dense(2)(x)}
+        model = keras.Model(inputs, outputs)
+        return model
+
+    rng = np.random.default_rng(0)
+    x = {name: rng.normal(size=(12, 4)).astype("float32") for name in "ab"}
+    y = {"one": rng.normal(size=(12, 1)), "two": rng.normal(size=(12, 2))}
+    weight = {name: rng.uniform(size=12) for name in y}
+    models = [make(), make()]
+    trepak.Fela(models[0], ["first"], threshold=3, weights=[1, 2])
+    told = []
+    for model in models:
+        optimizer = keras.optimizers.LossScaleOptimizer(sgd())
+        losses = {"one": "mse", "two": "mae"}
+        model.compile(optimizer, losses, loss_weights={"one": 2.0, "two": 0.5}, run_eagerly=eager)
+        told.append(model.fit(x, y, 6, 3, sample_weight=weight, shuffle=False, verbose=0).history)
+    for one, other in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(told[0]["loss"], told[1]["loss"], rtol=1e-5)

@@ -1,0 +1,87 @@
+"""What a model must be compiled with, to be trained by tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from trepak.tf_plugins.model.distributed_models import is_distributed
+from trepak.tf_plugins.optimizer.wrappers import DistributedOptimizer
+from trepak.tf_plugins.sync.bsp import BSP
+
+_MEANS = ("sum_over_batch_size", "mean")
+
+
+def distribute(model: Any) -> None:
+    """Makes a model's optimizer distributed, in place, if it is not.
+
+    Raises:
+        ValueError: it is distributed in a way that tokens don't go with; names the option.
+    """
+    optimizer = model.optimizer
+    if not is_distributed(optimizer):
+        DistributedOptimizer(optimizer)
+    kept = optimizer._trepak
+    options = kept.reducer.options
+    refused = {
+        "sync": not isinstance(kept.sync, BSP),
+        "transport": options.transport is not None,
+        "process_set": options.process_set.process_set_id != 0,
+        "backward_passes_per_step": kept.accumulator is not None,
+        "compression": options.compression is not type(options)().compression,
+        "op": options.op != type(options)().op,
+    }
+    for name, is_wrong in refused.items():
+        if is_wrong:
+            raise ValueError(
+                f"the optimizer is a DistributedOptimizer with {name}=, and Fela puts gradients of "
+                f"all ranks together in its own way: leave {name} out."
+            )
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if inner.gradient_accumulation_steps:
+        raise ValueError(
+            "the optimizer has gradient_accumulation_steps, and an iteration of Fela is a step: "
+            "leave them out, and give fit a larger batch_size."
+        )
+
+
+def check_subset(model: Any) -> None:
+    """Checks that an optimizer can update some of a model's variables on some ranks.
+
+    Raises:
+        ValueError: it can't.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if optimizer.global_clipnorm is not None:
+        raise ValueError(
+            "the optimizer has a global_clipnorm, whose norm no rank outside of Fela's subset "
+            "knows: leave subset out, or use clipnorm."
+        )
+
+
+def check(model: Any) -> None:
+    """Checks that tokens' losses and gradients add up to those of a compiled model.
+
+    Raises:
+        ValueError: they don't; says why and what to do.
+    """
+    name = f"model {model.name!r}"
+    for method in ("train_step", "compute_loss"):
+        if getattr(type(model), method) is not getattr(keras.Model, method):
+            raise ValueError(
+                f"{name} has a {method} of its own, which Fela would not call: its step is made of "
+                "tokens. Compile a keras.Model with loss= and metrics=."
+            )
+    if model._compile_loss is None:
+        raise ValueError(f"{name} is compiled without a loss: Fela trains by the one of compile().")
+    if model.steps_per_execution != 1:
+        raise ValueError(f"{name} runs steps in blocks: leave steps_per_execution at 1.")
+    for loss in keras.tree.flatten(model._compile_loss._user_loss):
+        reduction = getattr(loss, "reduction", _MEANS[0])
+        if reduction not in _MEANS:
+            raise ValueError(
+                f"the loss {getattr(loss, 'name', loss)!r} of {name} has reduction={reduction!r}, "
+                "and tokens' losses are put together as means over samples: use "
+                f"reduction={_MEANS[0]!r}."
+            )
