@@ -44,15 +44,19 @@ class Bounds(NamedTuple):
         return max(zip(self, self._fields, strict=True))[1]
 
 
-def bounds(setting: Setting, work: Sequence[Work], delays: Sequence[float] = ()) -> Bounds:
+def bounds(
+    setting: Setting, work: Sequence[Work], delays: Sequence[float] = (), holds: bool = False
+) -> Bounds:
     """Returns the bounds of an iteration.
 
     Args:
         setting: how it is trained.
         work: which tokens it had; who trained them, and when, does not matter.
         delays: by worker, seconds before its first request.
+        holds: the delay comes after the first token is given, a T-1 token: what comes behind it
+            waits for the sleeper.
     """
-    return _Case.of(setting, work, delays).bounds()
+    return _Case.of(setting, work, delays).bounds(holds)
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class _Case:
         starts = [delay + _HOP for delay in delays or [0.0] * setting.workers]
         return cls(setting, seconds, tuple(starts))
 
-    def bounds(self) -> Bounds:
+    def bounds(self, holds: bool) -> Bounds:
         stages = range(1, max(self.seconds) + 1)
         everything = self._busy(stages)
         heads = {1: min(self.starts)}
@@ -80,9 +84,10 @@ class _Case:
         for stage in reversed(stages):
             after = _HOP + min(self.seconds.get(stage + 1, [0.0])) + tails[stage + 1]
             tails[stage] = max(self._reduced_after(stage), after)
+        first = max(self.starts) if holds else min(self.starts)
         return Bounds(
             everything,
-            heads[stages[-1]] + min(self.seconds[stages[-1]]) + tails[stages[-1]],
+            first + min(self.seconds[1]) + tails[1],
             max(self._waves(stage, heads[stage]) + tails[stage] for stage in stages),
             max(
                 self._busy(range(1, stage + 1)) + self._reduced_after(stage)

@@ -152,17 +152,18 @@ def scenarios(network: str) -> Iterator[Scenario]:
 def tune_among(tried: list[Tried], scenario: Scenario) -> Setting:
     """Returns the fastest of the cases where there are stragglers: training tunes itself there.
 
-    As in section IV-B, five iterations of each case count: here the first five patterns. What there
-    is no room for in any of them is left out.
+    As in section IV-B, five iterations of each case count: here the first five patterns. A case
+    that there is no room for in any iteration is left out: helpers hold more than their share.
     """
     patterns = list(scenario.patterns)[:_TUNING_ITERATIONS]
+    settings = [one.setting for one in tried if one.fits]
+    settings.sort(key=lambda one: sum(outcome(one, delays).seconds for delays in patterns))
+    return next((one for one in settings if most_memory(one, scenario) <= MEMORY), settings[0])
 
-    def rank(setting: Setting) -> tuple[bool, float]:
-        found = [outcome(setting, one) for one in patterns]
-        fits = all(one.most_memory <= MEMORY for one in found)
-        return not fits, sum(one.seconds for one in found)
 
-    return min((one.setting for one in tried if one.fits), key=rank)
+def most_memory(setting: Setting, scenario: Scenario) -> float:
+    """Returns the most bytes that any worker of Fela holds."""
+    return max(outcome(setting, delays).most_memory for delays in scenario.patterns)
 
 
 def mean_of_way(way: str, network: str, total: int, scenario: Scenario) -> float:
@@ -176,12 +177,7 @@ def mean_of_fela(setting: Setting, scenario: Scenario, holds: bool = False) -> f
     return scenario.mean(lambda delays: outcome(setting, delays, holds).seconds)
 
 
-def most_memory(setting: Setting, scenario: Scenario) -> float:
-    """Returns the most bytes that any worker of Fela holds."""
-    return max(outcome(setting, delays).most_memory for delays in scenario.patterns)
-
-
-def mean_bound(setting: Setting, scenario: Scenario) -> float:
+def mean_bound(setting: Setting, scenario: Scenario, holds: bool = False) -> float:
     """Returns the mean of the iterations' bounds."""
     work = outcome(setting).work
-    return scenario.mean(lambda delays: bounds(setting, work, delays).largest)
+    return scenario.mean(lambda delays: bounds(setting, work, delays, holds).largest)

@@ -3,8 +3,7 @@
 A layer's time is `(batch + THRESHOLD_OVERHEAD * threshold) * seconds a sample`: a fixed part, in
 which kernels start and weights are read, and a part for each sample. So throughput grows evenly
 at first, bends, and has 95% of its maximum at the threshold batch size, which is where Figure 1's
-curves are level. Below it costs less than with a straight line up to the threshold: the law favours
-small batches, and so the baselines.
+curves are level, and by which thresholds are measured (`tf_plugins/fela/thresholds.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ SATURATED = 0.95  # of the greatest throughput, at the threshold
 THRESHOLD_OVERHEAD = 1 / SATURATED - 1  # of the threshold: the fixed part, in samples
 BACKWARD = 2.0  # a product for the gradient of the input, and one for that of the weights
 
-# Bytes of a K40, less those of the CUDA context and of cuDNN's workspaces.
+# Bytes of a K40, less those of the CUDA context and of cuDNN's workspaces: so much that a whole
+# VGG-19 has room for 32 samples and not for 64, as footnote 3 found.
 MEMORY = 12e9 - 1e9
 MOST_OF_A_MODEL = 32  # samples of a whole model that one has room for (footnote 3)
 _MEMORY_BANDWIDTH = 288e9  # bytes a second of a K40
 _UPDATE_PASSES = 5  # SGD reads gradient, momentum and weight, and writes the latter two
 STATE_COPIES = 3  # weights, gradients, momenta
 # Of the values that a layer computes, with and without its activation function: both are kept for
-# the way back. So VGG-19 has room for 32 samples and not for 64, as footnote 3 found.
+# the way back.
 _KEPT_COPIES = 2
 
 # Threshold batch sizes by the width of the images that a layer sees: those of the K40's profile

@@ -220,6 +220,7 @@ def _delays(found: Found) -> Rows:
             "reduction": reduction(found, one.seconds[FELA], one),
             "possible": reduction(found, one.bound, one),
             "holding": reduction(found, one.holds, one),
+            "possible_holding": reduction(found, one.holds_bound, one),
             "weights": " ".join(map(str, one.setting.weights)),
             "subset": one.setting.subset,
             "of_memory": one.memory / MEMORY,

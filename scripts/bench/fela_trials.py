@@ -23,6 +23,7 @@ class Straggled:
         seconds: by way.
         bound: that no order of Fela's tokens is faster than.
         holds: Fela's, where a sleeper holds its first token.
+        holds_bound: the bound there.
         memory: bytes of the worker that holds the most.
     """
 
@@ -31,6 +32,7 @@ class Straggled:
     seconds: dict[str, float]
     bound: float
     holds: float
+    holds_bound: float
     memory: float
 
 
@@ -110,5 +112,6 @@ def straggled(found: Found, scenario: Scenario) -> Straggled:
         seconds[way] = fela_cases.mean_of_way(way, found.network, found.total, scenario)
     bound = fela_cases.mean_bound(setting, scenario)
     holds = fela_cases.mean_of_fela(setting, scenario, holds=True)
+    holds_bound = fela_cases.mean_bound(setting, scenario, holds=True)
     memory = fela_cases.most_memory(setting, scenario)
-    return Straggled(scenario, setting, seconds, bound, holds, memory)
+    return Straggled(scenario, setting, seconds, bound, holds, holds_bound, memory)

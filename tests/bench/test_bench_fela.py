@@ -161,7 +161,7 @@ def test_others_train_what_a_sleeper_does_not() -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Setting, tuple[float, ...]]:
+def cases(draw: st.DrawFn) -> tuple[Setting, tuple[float, ...], bool]:
     workers = draw(st.sampled_from([1, 2, 3, 8]))
     weights = draw(st.sampled_from(fela_cases.weight_cases()))
     network = draw(st.sampled_from(list(NETWORKS)))
@@ -175,23 +175,24 @@ def cases(draw: st.DrawFn) -> tuple[Setting, tuple[float, ...]]:
     )
     second = 3.0 if network == "vgg19" else 0.2
     delay = st.sampled_from([0.0, 0.0, 0.3 * second, second, 10 * second])
-    return setting, tuple(draw(st.lists(delay, min_size=workers, max_size=workers)))
+    delays = tuple(draw(st.lists(delay, min_size=workers, max_size=workers)))
+    return setting, delays, draw(st.booleans())
 
 
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_no_iteration_is_faster_than_its_bounds(
-    case: tuple[Setting, tuple[float, ...]],
+    case: tuple[Setting, tuple[float, ...], bool],
 ) -> None:
-    setting, delays = case
-    found = Iteration(setting, delays).run()
-    for name, bound in bounds(setting, found.work, delays)._asdict().items():
+    setting, delays, holds = case
+    found = Iteration(setting, delays, holds).run()
+    for name, bound in bounds(setting, found.work, delays, holds)._asdict().items():
         assert bound <= found.seconds * (1 + 1e-9), name
     samples = Counter[int]()
     for one in found.work:
         samples[one.stage] += one.samples
     assert samples == dict.fromkeys(range(1, 6), setting.total)
-    assert Iteration(setting, delays).run().seconds == found.seconds
+    assert Iteration(setting, delays, holds).run().seconds == found.seconds
 
 
 def test_tuning_has_the_papers_cases() -> None:
