@@ -38,8 +38,10 @@ class FelaTuning(keras.callbacks.Callback):
     """Tries cases in the first iterations, and keeps the best (Section IV-B).
 
     Phase 1 tries the weights {1, 2, 4, …} that don't fall from a sub-model to the next one, with
-    all ranks. Phase 2 halves the subset of ranks that train the sub-models with Dense layers.
-    Training goes on meanwhile. On all ranks, or on none.
+    all ranks. Phase 2 halves the subset of ranks that train the sub-models with Dense layers. Phase
+    3 is an addition: it tries the other weights with the subset that was found, because with all
+    ranks the reduction of Dense layers hides what the size of their tokens is worth. Training goes
+    on meanwhile. On all ranks, or on none.
 
     Attributes:
         cases: what was tried, the same on all ranks.
@@ -78,7 +80,7 @@ class FelaTuning(keras.callbacks.Callback):
         size = basics.size()
         sub_models = len(fela.partition.sub_models)
         self._to_try = [(one, size) for one in TokenRules.weights_to_try(sub_models, size)]
-        self._is_first_phase = True
+        self._phase = 1
         self._times: list[float] = []
         self._seen, self._last = 0, 0.0
         self.cases: list[TunedCase] = []
@@ -147,17 +149,25 @@ class FelaTuning(keras.callbacks.Callback):
         self.cases.append(TunedCase(weights, subset, slowest))
         self._say(f"case {len(self.cases)}", self.cases[-1])
         best = min(self.cases, key=lambda one: one.seconds)
-        if not self._to_try and self._is_first_phase:
-            self._is_first_phase = False
-            if any(self._fela.rules.conditional) and _can_have_subsets():
-                sizes = TokenRules.subsets_to_try(basics.size())
-                self._to_try = [(best.weights, size) for size in sizes]
+        while not self._to_try and self._phase < 3:
+            self._phase += 1
+            self._to_try = self._cases_of(self._phase, best)
         if not self._to_try:
             self.chosen = best
             self._say("chosen", best)
             if basics.rank() == 0:
                 self._write()
         self._use()
+
+    def _cases_of(self, phase: int, best: TunedCase) -> list[tuple[tuple[int, ...], int]]:
+        """Returns what a later phase tries, of the best case of those before."""
+        size = basics.size()
+        if phase == 2 and any(self._fela.rules.conditional) and _can_have_subsets():
+            return [(best.weights, subset) for subset in TokenRules.subsets_to_try(size)]
+        if phase == 3 and best.subset < size:
+            others = TokenRules.weights_to_try(len(best.weights), size)
+            return [(weights, best.subset) for weights in others if weights != best.weights]
+        return []
 
     def _use(self) -> None:
         """Has iterations follow the choice, or else the case that is to be tried."""
