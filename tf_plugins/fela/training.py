@@ -60,6 +60,8 @@ class Training:
             StopIteration: there is no more data.
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
+        if self._open is not None and not self._open[0].is_open:
+            self._abandon()  # Horovod was shut down since
         inputs, labels = self._batches.split(next(iterator))
         _, loop, reduction = self._opened(int(inputs[0].shape[0]), bool(labels))
         try:
@@ -122,7 +124,7 @@ class Training:
             broadcast_variables(seeds, _ROOT)
 
     def _opened(self, samples: int, has_labels: bool) -> tuple[FelaWorker, TokenLoop, Reduction]:
-        if self._open is None or not self._open[0].is_open:
+        if self._open is None:
             if not has_labels:
                 self._batches.forget()
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")

@@ -134,3 +134,17 @@ def test_sample_weights_and_several_outputs(eager: bool) -> None:
     for one, other in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(told[0]["loss"], told[1]["loss"], rtol=1e-5)
+
+
+def test_horovod_may_be_shut_down_between() -> None:
+    model = network()
+    fela = trepak.Fela(model, ["first"], threshold=3)
+    model.compile(sgd(), "mse")
+    model.fit(X, Y, verbose=0)
+    hvd.shutdown()
+    hvd.init()
+    model.fit(X, Y, verbose=0)
+    assert fela.statistics()["iterations"] == 1  # of the session that there is now
+    fela.close()
+    assert fela.statistics() == {}
+    model.fit(X, Y, verbose=0)
