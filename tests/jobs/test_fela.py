@@ -7,4 +7,4 @@ from conftest import Shown, shows
 
 @shows({"fela-mpi-2": ["fela"], "fela-gloo-3": ["fela"]})
 def test_fela(shown: Shown) -> None:
-    shown.check(21)
+    shown.check(22)

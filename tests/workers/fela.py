@@ -172,6 +172,33 @@ def uneven_batches() -> None:
 
 
 @case
+def a_last_batch_of_few_samples() -> None:
+    """One sample on rank 0, which has fewer tokens then than there are workers."""
+    with Float64():
+        keras.utils.set_random_seed(1)
+        plain, model = simple(), simple()
+        plain.compile(optimizer("momentum"), loss())
+        parts = []
+        for rank in range(trepak.size()):
+            x, y = batches(rank)
+            count = 2 * BATCH + 1 + 4 * rank
+            parts.append((x.reshape(-1, *x.shape[2:])[:count], y.reshape(-1)[:count]))
+        model.set_weights(plain.get_weights())
+        for begin in range(0, 3 * BATCH, BATCH):
+            x, y = (
+                np.concatenate([a[begin : begin + BATCH] for a in one])
+                for one in zip(*parts, strict=True)
+            )
+            plain.train_on_batch(x, y)
+        fela = trepak.Fela(model, SIMPLE, threshold=3, weights=[1, 2, 2])
+        model.compile(optimizer("momentum"), loss())
+        model.fit(*parts[trepak.rank()], BATCH, shuffle=False, verbose=0)
+        for got, wanted in zip(model.get_weights(), plain.get_weights(), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
+        fela.close()
+
+
+@case
 def with_adam_and_one_norm() -> None:
     check(branches, ["left"], kind="adam", threshold=5)
 
