@@ -64,7 +64,9 @@ inline Message MessageOfAssignment(const FelaScheduler::Assignment& a) {
   constexpr size_t kHead = 5;
   constexpr size_t kPerInput = 4;
   std::vector<uint32_t> words(message.payload.size() / sizeof(uint32_t));
-  std::memcpy(words.data(), message.payload.data(), words.size() * sizeof(uint32_t));
+  if (!words.empty()) {
+    std::memcpy(words.data(), message.payload.data(), words.size() * sizeof(uint32_t));
+  }
   const size_t inputs = words.size() < kHead ? 0 : words[kHead - 1];
   const size_t ranges_at = kHead + kPerInput * inputs;
   if (message.payload.size() % sizeof(uint32_t) != 0 || words.size() < ranges_at ||
