@@ -10,6 +10,7 @@ import pytest
 
 import trepak
 import trepak.keras as hvd
+from trepak.tf_plugins.fela.compiled import check_subset
 
 X, Y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
 
@@ -72,12 +73,26 @@ def test_a_step_of_ones_own() -> None:
         model.fit(X, Y, verbose=0)
 
 
-def test_one_norm_and_a_subset() -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (sgd(global_clipnorm=1.0), "global_clipnorm"),
+        (keras.optimizers.LossScaleOptimizer(sgd()), "LossScaleOptimizer"),
+    ],
+)
+def test_what_does_not_go_with_a_subset(optimizer: Any, message: str) -> None:
     model = network()
-    trepak.Fela(model, ["first"], subset=1)
-    model.compile(sgd(global_clipnorm=1.0), "mse")
-    with pytest.raises(ValueError, match="global_clipnorm"):
-        model.fit(X, Y, verbose=0)
+    model.compile(optimizer, "mse")
+    with pytest.raises(ValueError, match=message):
+        check_subset(model)
+
+
+def test_a_subset_needs_a_dense_layer() -> None:
+    inputs = keras.Input((4, 2))
+    x = keras.layers.Conv1D(3, 2, name="first")(inputs)
+    model = keras.Model(inputs, keras.layers.Conv1D(1, 2)(x))
+    with pytest.raises(ValueError, match="Dense"):
+        trepak.Fela(model, ["first"], subset=1)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +103,13 @@ def test_one_norm_and_a_subset() -> None:
         ({"weights": [1, 0]}, "multiple"),
         ({"threshold": 0}, "at least 1 sample"),
         ({"subset": 0}, "at least 1 rank"),
+        ({"subset": True}, "whole numbers"),
+        ({"threshold": 4.7}, "whole numbers"),
+        ({"threshold": 2**32 + 1}, "at most"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         trepak.Fela(network(), ["first"], **options)
 
 
@@ -147,4 +165,86 @@ def test_horovod_may_be_shut_down_between() -> None:
     assert fela.statistics()["iterations"] == 1  # of the session that there is now
     fela.close()
     assert fela.statistics() == {}
+    model.fit(X, Y, verbose=0)
+
+
+def test_a_scale_that_overflows_comes_down() -> None:
+    model = network()
+    trepak.Fela(model, ["first"], threshold=3)
+    optimizer = keras.optimizers.LossScaleOptimizer(sgd(), initial_scale=2.0**127)
+    model.compile(optimizer, "mse")
+    before = model.get_weights()
+    for _ in range(40):
+        model.train_on_batch(X * 100, Y)
+    assert float(optimizer.dynamic_scale) < 2.0**127
+    assert any((one != other).any() for one, other in zip(before, model.get_weights(), strict=True))
+    assert all(np.isfinite(one).all() for one in model.get_weights())
+
+
+def test_layers_may_be_frozen_and_thawed() -> None:
+    """What is frozen keeps its bits; what is compiled anew as trainable is trained."""
+    model = network()
+    trepak.Fela(model, ["first"], threshold=3)
+    first = model.get_layer("first")
+    first.trainable = False
+    model.compile(sgd(), "mse")
+    frozen, last = first.get_weights()[0], model.layers[-1].get_weights()[0]
+    model.fit(X / 3, Y, epochs=5, verbose=0)
+    assert (first.get_weights()[0] == frozen).all()
+    assert (model.layers[-1].get_weights()[0] != last).any()
+    first.trainable = True
+    model.compile(sgd(), "mse")
+    model.fit(X, Y, verbose=0)
+    assert (first.get_weights()[0] != frozen).any()
+
+
+def test_each_fit_draws_other_masks() -> None:
+    inputs = keras.Input((64,))
+    x = keras.layers.Dropout(0.5, name="first")(inputs)
+    x = keras.layers.Dense(1, kernel_initializer="ones")(x)
+    model = keras.Model(inputs, x)
+    trepak.Fela(model, ["first"], threshold=3)
+    model.compile(keras.optimizers.SGD(0.0), lambda y, output: output + y)
+    x = np.ones((8, 64), "float32")
+    losses = [model.fit(x, Y, verbose=0).history["loss"][0] for _ in range(3)]
+    assert len(set(losses)) == 3, losses
+
+
+def test_losses_of_outputs_with_masks() -> None:
+    inputs = keras.Input((5,), dtype="int32")
+    x = keras.layers.Embedding(9, 4, mask_zero=True, name="first")(inputs)
+    model = keras.Model(inputs, keras.layers.LSTM(3, return_sequences=True)(x))
+    trepak.Fela(model, ["first"], threshold=3)
+    model.compile(sgd(), "mse")
+    with pytest.raises(ValueError, match="sample_weight"):
+        model.fit(np.ones((8, 5)), np.ones((8, 5, 3)), verbose=0)
+
+
+def test_losses_of_each_output_where_tokens_differ_in_size() -> None:
+    def make() -> Any:
+        keras.utils.set_random_seed(2)
+        inputs = keras.Input((4,))
+        x = keras.layers.Dense(3, activation="tanh", name="first")(inputs)
+        return keras.Model(inputs, [keras.layers.Dense(1, name=name)(x) for name in "uv"])
+
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(7, 4)), [rng.normal(size=(7, 1)) for _ in "uv"]
+    told = []
+    for model in (make(), make()):
+        if not told:
+            trepak.Fela(model, ["first"], threshold=3)
+        model.compile(sgd(), "mse", metrics=["mae", "mae"])
+        told.append(model.fit(x, y, 7, verbose=0).history)
+    assert told[0].keys() == told[1].keys()
+    for name, value in told[1].items():
+        np.testing.assert_allclose(told[0][name], value, rtol=1e-5, err_msg=name)
+
+
+def test_another_fela_takes_the_place_of_one() -> None:
+    model = network()
+    one = trepak.Fela(model, ["first"])
+    model.compile(sgd(), "mse")
+    model.fit(X, Y, verbose=0)
+    trepak.Fela(model, ["first"], threshold=2)
+    assert one.statistics() == {}
     model.fit(X, Y, verbose=0)

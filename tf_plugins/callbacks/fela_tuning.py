@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from trepak.horovod_ext import basics, exchange
+from trepak.tf_plugins.fela.compiled import check_subset
 from trepak.tf_plugins.fela.fela import Fela
 from trepak.tf_plugins.fela.rules import TokenRules
 
@@ -162,17 +163,28 @@ class FelaTuning(keras.callbacks.Callback):
     def _cases_of(self, phase: int, best: TunedCase) -> list[tuple[tuple[int, ...], int]]:
         """Returns what a later phase tries, of the best case of those before."""
         size = basics.size()
-        if phase == 2 and any(self._fela.rules.conditional) and _can_have_subsets():
+        if phase == 2 and self._can_have_subsets():
             return [(best.weights, subset) for subset in TokenRules.subsets_to_try(size)]
         if phase == 3 and best.subset < size:
             others = TokenRules.weights_to_try(len(best.weights), size)
             return [(weights, best.subset) for weights in others if weights != best.weights]
         return []
 
+    def _can_have_subsets(self) -> bool:
+        """Tells whether the model, its optimizer and Horovod go with subsets."""
+        try:
+            check_subset(self.model)
+        except ValueError:
+            return False
+        later = bool(int(os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0")))
+        return later and any(self._fela.rules.conditional)
+
     def _use(self) -> None:
         """Has iterations follow the choice, or else the case that is to be tried."""
         self._times, self._seen = [], 0
         weights, subset = self._to_try[0] if self.chosen is None else self.chosen[:2]
+        if not any(self._fela.rules.conditional):
+            subset = None
         if (weights, subset) != (self._fela.rules.weights, self._fela.rules.subset):
             self._fela.change(weights=weights, subset=subset)
 
@@ -200,7 +212,7 @@ class FelaTuning(keras.callbacks.Callback):
             told = json.loads(self._keep.read_text())
             chosen = told["weights"], told["subset"], told["seconds"]
             return (chosen if told["made_for"] == self._made_for() else None), ""
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             return None, (
                 f"the file of Fela's tuning {self._keep} is damaged ({error}): delete it, and the "
                 "cases are tried anew."
@@ -215,11 +227,6 @@ class FelaTuning(keras.callbacks.Callback):
             os.replace(new, self._keep)
         if self._figure is not None:
             draw_cases(self.cases, self._figure)
-
-
-def _can_have_subsets() -> bool:
-    """Tells whether Horovod was started for process sets that come later."""
-    return bool(int(os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0")))
 
 
 def draw_cases(cases: Sequence[TunedCase], path: Path) -> None:

@@ -28,7 +28,7 @@ def agreed_partition(
         ValueError: see `partition`; what fails on rank 0 fails on all.
     """
     alone = not basics.is_initialized() or basics.size() == 1
-    if alone or not (isinstance(cuts, int) or cuts == "auto"):
+    if alone or not _measures(cuts, profile):
         return _made(model, cuts, bin_size, profile)
     mine: Partition | Exception | None = None
     if basics.rank() == 0:
@@ -48,8 +48,12 @@ def agreed_partition(
 
 
 def _made(model: Any, cuts: Any, bin_size: int, profile: Path | None) -> Partition:
-    measured = isinstance(cuts, int) or cuts == "auto" or profile is not None
-    return partition(model, cuts, bin_size, of_this_machine(profile) if measured else None)
+    measured = of_this_machine(profile) if _measures(cuts, profile) else None
+    return partition(model, cuts, bin_size, measured)
+
+
+def _measures(cuts: Any, profile: Path | None) -> bool:
+    return isinstance(cuts, int) or cuts == "auto" or profile is not None
 
 
 def _told(mine: Partition | Exception | None) -> dict[str, Any]:

@@ -52,8 +52,12 @@ def check_subset(model: Any) -> None:
     Raises:
         ValueError: it can't.
     """
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    if optimizer.global_clipnorm is not None:
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "a LossScaleOptimizer judges by all gradients whether they are finite, and ranks "
+            "outside of Fela's subset do not have all: leave subset out, or use mixed_bfloat16."
+        )
+    if model.optimizer.global_clipnorm is not None:
         raise ValueError(
             "the optimizer has a global_clipnorm, whose norm no rank outside of Fela's subset "
             "knows: leave subset out, or use clipnorm."

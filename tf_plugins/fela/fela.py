@@ -12,11 +12,12 @@ import keras
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.fela.agreed import agreed_partition
 from trepak.tf_plugins.fela.compiled import distribute
-from trepak.tf_plugins.fela.partition import Partition
+from trepak.tf_plugins.fela.graph import layers_in
+from trepak.tf_plugins.fela.partition import Partition, partition_again
 from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.training import Training
 from trepak.tf_plugins.model.flushing import flushing_methods
-from trepak.tf_plugins.model.model_hooks import ModelHook, attach, detach
+from trepak.tf_plugins.model.model_hooks import ModelHook, Wrap, attach, detach
 
 _NAME = "fela"
 _THRESHOLD = 16  # samples: what the paper's layers need at least (footnote 14)
@@ -93,8 +94,8 @@ class Fela:
         )
         self._training: Training | None = None
         methods = flushing_methods(lambda _: self._flush(), lambda _: self._begin())
-        compiling = {"compile": self._compiling}
-        hook = ModelHook(_NAME, {**methods, **compiling}, self._function, True, self._close)
+        methods |= {"compile": self._compiling, "fit": self._fitting(methods["fit"])}
+        hook = ModelHook(_NAME, methods, self._function, True, self._close, self._flush)
         attach(model, hook)
 
     @property
@@ -135,10 +136,29 @@ class Fela:
 
         return compile
 
+    def _fitting(self, flushing: Wrap) -> Wrap:
+        """Has an error in a callback or in the data end this rank's part at once."""
+
+        def wrap(model: Any, plain: Any) -> Any:
+            fit = flushing(model, plain)
+
+            def method(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return fit(*args, **kwargs)
+                except BaseException:
+                    if self._training is not None:
+                        self._training.abandon()
+                    raise
+
+            return method
+
+        return wrap
+
     def _function(self, model: Any, plain: Any) -> Callable[[Iterator[Any]], Any]:
         del plain
         if self._training is None:
             distribute(model)  # it may have been compiled before
+            self.partition = partition_again(model, self.partition)
             self._training = Training(model, self.partition, self._rules)
         return self._training.step
 
@@ -158,4 +178,5 @@ class Fela:
 
 
 def _has_dense(sub_model: Any) -> bool:
-    return any(isinstance(layer, keras.layers.Dense) for layer in sub_model.layers)
+    inner = (one for layer in sub_model.layers for one, _ in layers_in(layer))
+    return any(isinstance(layer, keras.layers.Dense) for layer in inner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,6 +97,12 @@ def partition(
         tuple(graph.nodes[place].operation.name for place in places),
         None if profile is None else _thresholds(graph, places, profile),
     )
+
+
+def partition_again(model: Any, before: Partition) -> Partition:
+    """Cuts a model as before: its layers may be trainable now, or frozen, that were not."""
+    made = partition(model, before.cuts)
+    return dataclasses.replace(made, thresholds=before.thresholds)
 
 
 def _thresholds(graph: Graph, places: Sequence[int], profile: Profile) -> tuple[int, ...]:

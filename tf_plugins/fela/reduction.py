@@ -13,6 +13,13 @@ from typing import Any
 
 from trepak.horovod_ext import basics, collectives, process_sets
 
+_under_way: set[Future[list[Any]]] = set()  # of this process, of failed iterations too
+
+
+def is_any_under_way() -> bool:
+    """Tells whether this rank waits in a sum; of eager calls Horovod keeps none apart by name."""
+    return bool(_under_way)
+
 
 class Reduction:
     """The sums under way of one model's sub-models.
@@ -21,17 +28,15 @@ class Reduction:
         is_partial: whether some rank does not train some sub-model.
     """
 
-    def __init__(self, label: str, subsets: Sequence[Sequence[int]]) -> None:
+    def __init__(self, subsets: Sequence[Sequence[int]]) -> None:
         """Makes it; a collective call.
 
         Args:
-            label: of the collectives, the same on all ranks.
             subsets: by sub-model, from 0 on, the ranks that train it.
 
         Raises:
             ValueError: Horovod was started without these process sets; says what to call.
         """
-        self._label = label
         what = "a conditional subset of Fela"
         self._sets = [process_sets.process_set_of(one, basics.size(), what) for one in subsets]
         self._members = [basics.rank() in one for one in subsets]
@@ -44,6 +49,8 @@ class Reduction:
         if self._members[sub_model]:
             under_way = self._thread.submit(self._sum, sub_model, list(tensors))
             self._under_way[sub_model] = under_way
+            _under_way.add(under_way)
+            under_way.add_done_callback(_under_way.discard)
 
     def finish(self) -> dict[int, list[Any]]:
         """Waits for all sums that have begun; returns them by sub-model.
@@ -55,15 +62,11 @@ class Reduction:
         return {sub_model: future.result() for sub_model, future in sorted(under_way.items())}
 
     def close(self) -> None:
-        """Ends the thread, once what is under way has ended."""
-        self._thread.shutdown(wait=False)
+        """Ends the thread, once what is under way has ended; what has not begun is left out."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _sum(self, sub_model: int, tensors: list[Any]) -> list[Any]:
         if not tensors:
             return []
-        name = f"{self._label}: sub-model {sub_model + 1}"
         ranks = self._sets[sub_model]
-        summed = collectives.grouped_allreduce(
-            tensors, op=collectives.Sum, name=name, process_set=ranks
-        )
-        return list(summed)
+        return list(collectives.grouped_allreduce(tensors, op=collectives.Sum, process_set=ranks))

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+_MOST = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class TokenRules:
@@ -33,7 +37,17 @@ class TokenRules:
     recompute: bool = True
 
     def __post_init__(self) -> None:
-        """Raises ValueError for rules that are wrong."""
+        """Raises ValueError for rules that are wrong, TypeError for numbers that are not whole."""
+        numbers = [self.threshold, *self.weights, *([] if self.subset is None else [self.subset])]
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int | np.integer):
+                raise TypeError(f"threshold, weights and subset are whole numbers, got {number!r}.")
+            if number > _MOST:
+                raise ValueError(f"threshold, weights and subset are at most {_MOST}.")
+        if self.subset is not None and not any(self.conditional):
+            raise ValueError(
+                "subset is for sub-models with a Dense layer, and the model has none: leave it out."
+            )
         if self.threshold < 1:
             raise ValueError(f"threshold must be at least 1 sample, got {self.threshold}.")
         if len(self.weights) != len(self.conditional):
@@ -82,6 +96,10 @@ class TokenRules:
     def subsets_to_try(size: int) -> list[int]:
         """Returns those of the second phase: subsets half as large as the one before."""
         return [size >> i for i in range(1, size.bit_length())]
+
+    def is_partial(self, size: int) -> bool:
+        """Tells whether some rank of a job of that size does not train some sub-model."""
+        return any(len(one) < size for one in self.members(size))
 
     def members(self, size: int) -> list[list[int]]:
         """Returns, by sub-model, the ranks that train it, of a job of that size."""

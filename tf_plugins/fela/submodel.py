@@ -13,6 +13,7 @@ from keras.src.backend.common import global_state
 from keras.src.layers.layer import CallContext
 from keras.src.models.functional import operation_fn
 
+from trepak.tf_plugins.callbacks.state_average import ids_of_weights
 from trepak.tf_plugins.fela import sample_noise
 from trepak.tf_plugins.fela.cuts import Crossing
 from trepak.tf_plugins.fela.graph import layers_in
@@ -46,6 +47,7 @@ class SubModel:
         layers: those of the model that are called here, each once.
         trainable: their trainable variables, as they are when this is made.
         state: their other variables: moving statistics, frozen weights, seeds.
+        averaged: of the state, what training changes without gradients, such as moving statistics.
         inputs: what crosses the cut before it; of the first sub-model, the model's inputs.
         outputs: what crosses the cut behind it; of the last one, the model's outputs.
     """
@@ -66,6 +68,9 @@ class SubModel:
         self.layers = tuple(one for one in operations if isinstance(one, keras.Layer))
         self.trainable = _each_once(v for one in self.layers for v in one.trainable_variables)
         self.state = _each_once(v for one in self.layers for v in one.non_trainable_variables)
+        weights = set().union(*map(ids_of_weights, self.layers))
+        self._averages = [_is_moving(one) and id(one) not in weights for one in self.state]
+        self.averaged = tuple(self.averaged_of(self.state))
         inner = _each_once(one for layer in self.layers for one, _ in layers_in(layer))
         self._noises = [noises[id(layer)] for layer in inner if id(layer) in noises]
 
@@ -108,6 +113,10 @@ class SubModel:
             [scope.get_current_value(variable) for variable in self.state],
             _sum(scope.losses),
         )
+
+    def averaged_of(self, state: Sequence[Any]) -> list[Any]:
+        """Returns what belongs to `self.averaged`, of values for `self.state`."""
+        return [one for one, is_one in zip(state, self._averages, strict=True) if is_one]
 
     def regularization(self, trainable: Sequence[Any]) -> Any:
         """Returns the weight regularizers' loss, a scalar of Keras' floatx.
@@ -165,6 +174,10 @@ def _in_a_call() -> Iterator[None]:
         yield
     finally:
         global_state.set_global_attribute(_CALL, before)
+
+
+def _is_moving(variable: Any) -> bool:
+    return bool(tf.as_dtype(variable.dtype).is_floating)
 
 
 def _each_once(things: Iterable[Any]) -> tuple[Any, ...]:

@@ -15,7 +15,12 @@ class TokenLoop:
     """One iteration after the other, on this rank."""
 
     def __init__(
-        self, worker: FelaWorker, trainer: TokenTrainer, partition: Partition, batches: BatchFormat
+        self,
+        worker: FelaWorker,
+        trainer: TokenTrainer,
+        partition: Partition,
+        batches: BatchFormat,
+        first: int = 0,
     ) -> None:
         """Makes it.
 
@@ -24,10 +29,11 @@ class TokenLoop:
             trainer: what trains tokens here.
             partition: of the model.
             batches: how samples and labels lie in chunks.
+            first: the number of the session's first iteration among those of the training.
         """
         self._worker, self._trainer, self._batches = worker, trainer, batches
         self._sub_models = partition.sub_models
-        self._iteration = 0
+        self._iteration, self._first = 0, first
 
     def run(
         self, inputs: Sequence[Any], labels: Sequence[Any], trained: Callable[[int], None]
@@ -41,7 +47,7 @@ class TokenLoop:
         """
         samples = int(inputs[0].shape[0])
         self._iteration, parts = self._worker.prepare(samples)
-        self._trainer.begin(self._iteration)
+        self._trainer.begin(self._first + self._iteration)
         rows = {part.token: part.samples for part in parts}
         self._put(ChunkKind.SAMPLES, rows, inputs)
         self._put(ChunkKind.LABELS, rows, labels)

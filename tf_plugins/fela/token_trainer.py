@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from trepak.tf_plugins.fela.partition import Partition
-from trepak.tf_plugins.fela.submodel import SubModel
 
 
 class Activations(NamedTuple):
@@ -41,7 +40,7 @@ class Sums:
 
     Attributes:
         gradients: by trainable variable, sums over samples.
-        state: by floating-point state variable, its new values times samples.
+        state: by state variable that is averaged, its new values times samples.
     """
 
     gradients: list[Any]
@@ -52,7 +51,7 @@ class Sums:
         self.gradients = [one + other for one, other in zip(self.gradients, gradients, strict=True)]
 
     def add_state(self, state: Sequence[Any], samples: int) -> None:
-        """Adds what a token has made of floating-point state."""
+        """Adds what a token has made of state that is averaged."""
         self.state = [
             one + other * tf.cast(samples, other.dtype)
             for one, other in zip(self.state, state, strict=True)
@@ -87,7 +86,8 @@ class TokenTrainer:
         self._sub_models, self._loss, self._scale = partition.sub_models, loss, scale
         make = _as_they_are if eager else functools.partial(tf.function, reduce_retracing=True)
         self._forwards = [make(one.forward) for one in self._sub_models[:-1]]
-        self._last = make(self._train_last)
+        # Keras weighs the losses of several outputs by a batch size that it knows when it traces.
+        self._last = self._train_last if eager else tf.function(self._train_last)
         self._values: list[tuple[list[Any], list[Any]]] = []
         self._activations: dict[int, Activations] = {}
         self._iteration: Any = None
@@ -96,16 +96,10 @@ class TokenTrainer:
     def begin(self, iteration: int) -> None:
         """Takes the variables' values, from which all of the iteration's tokens go on."""
         self._iteration = tf.constant(iteration, tf.int64)
-        self._values = [
-            (
-                [v.value.read_value() for v in one.trainable],
-                [v.value.read_value() for v in one.state],
-            )
-            for one in self._sub_models
-        ]
+        self._values = [(_read(one.trainable), _read(one.state)) for one in self._sub_models]
         self.sums = [
-            Sums([tf.zeros_like(v) for v in trainable], [tf.zeros_like(v) for v in _floats(state)])
-            for trainable, state in self._values
+            Sums(_zeros(trainable), _zeros(one.averaged_of(state)))
+            for one, (trainable, state) in zip(self._sub_models, self._values, strict=True)
         ]
 
     def end(self) -> None:
@@ -145,7 +139,9 @@ class TokenTrainer:
             tape, [*_floats(made.outputs), made.loss], _floats(inputs), samples, needs
         )
         if not again:
-            self.sums[sub_model].add_state(_floats(made.state), samples)
+            self.sums[sub_model].add_state(
+                self._sub_models[sub_model].averaged_of(made.state), samples
+            )
         return list(made.outputs), float(made.loss) * samples
 
     def last(
@@ -212,12 +208,7 @@ class TokenTrainer:
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         weights = [tf.convert_to_tensor(one) for one in weights]
-        return weights, back, _floats(made.state), loss
-
-
-def float_state(sub_model: SubModel) -> list[Any]:
-    """Returns the state variables of a sub-model whose new values are averaged over samples."""
-    return [one for one in sub_model.state if tf.as_dtype(one.dtype).is_floating]
+        return weights, back, sub_model.averaged_of(made.state), loss
 
 
 def _as_they_are(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,6 +217,10 @@ def _as_they_are(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _read(variables: Sequence[Any]) -> list[Any]:
     return [one.value.read_value() for one in variables]
+
+
+def _zeros(tensors: Sequence[Any]) -> list[Any]:
+    return [tf.zeros_like(one) for one in tensors]
 
 
 def _floats(tensors: Sequence[Any]) -> list[Any]:

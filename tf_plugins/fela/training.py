@@ -7,16 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from trepak.horovod_ext import basics, exchange, sessions
+from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
 from trepak.tf_plugins.fela.compiled import check, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
-from trepak.tf_plugins.fela.reduction import Reduction
+from trepak.tf_plugins.fela.reduction import Reduction, is_any_under_way
 from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.token_loop import TokenLoop
-from trepak.tf_plugins.fela.token_trainer import TokenTrainer, float_state
+from trepak.tf_plugins.fela.token_trainer import TokenTrainer
 from trepak.tf_plugins.fela.update import Update
 
 _ROOT = 0  # is in every conditional subset
@@ -61,13 +61,14 @@ class Training:
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
         if self._open is not None and not self._open[0].is_open:
-            self._abandon()  # Horovod was shut down since
-        inputs, labels = self._batches.split(next(iterator))
-        _, loop, reduction = self._opened(int(inputs[0].shape[0]), bool(labels))
+            self.abandon()  # Horovod was shut down since
+        data = next(iter(iterator))  # where ranks go in lockstep it is a list
+        inputs, labels = self._batches.split(data)
+        _, loop, reduction = self._opened(data, int(inputs[0].shape[0]), bool(labels))
         try:
             return self._iterate(loop, reduction, inputs, labels)
         except BaseException:  # an interrupt, too: others would wait for this rank's token
-            self._abandon()
+            self.abandon()
             raise
 
     def _iterate(
@@ -94,7 +95,7 @@ class Training:
         self._is_apart = False
         for_all = [*self._model.optimizer.variables]
         for sub_model in self._partition.sub_models:
-            for_all += [*sub_model.trainable, *float_state(sub_model)]
+            for_all += [*sub_model.trainable, *sub_model.averaged]
         broadcast_variables(for_all, _ROOT)
 
     def statistics(self) -> dict[str, Any]:
@@ -103,10 +104,12 @@ class Training:
 
     def close(self) -> None:
         """Ends the session, if there is one; a collective call. The next batch opens another."""
+        if self.rules.subset is not None:  # an error may have left some ranks behind
+            self._is_apart = any(exchange.gather(self._is_apart, "whether Fela's ranks are apart"))
         self.flush()
-        self._abandon()
+        self.abandon()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Ends this rank's part of the session: ranks that go on hear of it."""
         if self._open is not None:
             worker, _, reduction = self._open
@@ -123,19 +126,42 @@ class Training:
         if seeds:
             broadcast_variables(seeds, _ROOT)
 
-    def _opened(self, samples: int, has_labels: bool) -> tuple[FelaWorker, TokenLoop, Reduction]:
+    def _opened(
+        self, data: Any, samples: int, has_labels: bool
+    ) -> tuple[FelaWorker, TokenLoop, Reduction]:
         if self._open is None:
             if not has_labels:
                 self._batches.forget()
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
-            if self.rules.subset is not None:
+            if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
+            # A rank may see no token of the last sub-model, whose training would build metrics.
+            self._model._symbolic_build(data_batch=data)
+            self._model.optimizer.ensure_built(self._model.trainable_variables)
             self._agree_on_seeds()
-            self.batch_sizes = exchange.gather(samples, "Fela's batch sizes")
-            rules = self.rules.on(self.batch_sizes)
-            number = sessions.draw_number()
-            reduction = Reduction(f"Fela {number}", self.rules.members(basics.size()))
-            worker = FelaWorker(rules)
-            loop = TokenLoop(worker, self._trainer, self._partition, self._batches)
+            first = self._agree(samples)
+            reduction = Reduction(self.rules.members(basics.size()))
+            worker = FelaWorker(self.rules.on(self.batch_sizes))
+            loop = TokenLoop(worker, self._trainer, self._partition, self._batches, first)
             self._open = worker, loop, reduction
         return self._open
+
+    def _agree(self, samples: int) -> int:
+        """Returns the number of the first iteration; rank 0 has taken part in all before.
+
+        Raises:
+            RuntimeError: on all ranks, if sums of an iteration that failed are still under way on
+                one: the next ones would meet them.
+        """
+        mine = samples, int(self._model.optimizer.iterations), is_any_under_way()
+        told = exchange.gather(mine, "Fela's batch sizes")
+        self.batch_sizes = [one[0] for one in told]
+        stuck = [rank for rank, one in enumerate(told) if one[2]]
+        if stuck:
+            self._batches.forget()
+            raise RuntimeError(
+                f"an iteration of Fela failed while ranks {stuck} summed gradients, and Horovod "
+                "still waits for the others: call hvd.shutdown() and hvd.init() on all ranks "
+                "before training goes on."
+            )
+        return int(told[_ROOT][1])

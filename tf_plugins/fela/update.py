@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from keras.src.backend import get_keras_mask
 
 from trepak.tf_plugins.fela.own_batch import BatchFormat
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.submodel import SubModel
-from trepak.tf_plugins.fela.token_trainer import float_state
 
 
 class Update:
@@ -24,6 +24,12 @@ class Update:
 
     def loss(self, outputs: Sequence[Any], labels: Sequence[Any]) -> Any:
         """Returns the mean over a token's samples, and updates metrics by them."""
+        if any(get_keras_mask(one) is not None for one in outputs):
+            raise ValueError(
+                f"an output of model {self._model.name!r} has a mask, by which Keras divides a "
+                "loss by what a batch does not mask: tokens' losses would not add up. Give "
+                "sample_weight for each step instead of masks."
+            )
         model, y_pred = self._model, self._partition.packed(outputs)
         y, sample_weight = self._batches.pack_labels(labels)
         loss = model._compile_loss(y, y_pred, sample_weight)
@@ -72,7 +78,7 @@ class Update:
                 for one, of_weight in zip(of_sub_model[:count], of_weights, strict=True)
             ]
             variables += sub_model.trainable
-            for variable, value in zip(float_state(sub_model), of_sub_model[count:], strict=True):
+            for variable, value in zip(sub_model.averaged, of_sub_model[count:], strict=True):
                 variable.assign(tf.cast(value / tf.cast(samples, value.dtype), variable.dtype))
         self._model.optimizer._apply_plainly(gradients, variables)
         return tf.add_n(losses)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from trepak.horovod_ext import basics
+from trepak.tf_plugins.model.model_hooks import flush_hooks
 from trepak.tf_plugins.optimizer.distribution import Distribution
 
 
@@ -89,6 +90,7 @@ def check_rows(model: Any) -> None:
 
 
 def flush(model: Any) -> None:
-    """Applies what waits in a model's optimizers; a collective call."""
+    """Applies what waits in a model's optimizers, and what acts around it; a collective call."""
+    flush_hooks(model)
     for optimizer in filter(is_distributed, optimizers_of(model)):
         optimizer.flush()

@@ -32,6 +32,7 @@ class ModelHook:
         train_function: makes the function that stands in for `model.train_function`, likewise.
         retraces: the training step that Keras has traced before does not hold any more.
         finish: does what it has left, before it is taken off.
+        flush: gives all ranks what they have apart, where a callback looks; a collective call.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ModelHook:
     train_function: Wrap | None = None
     retraces: bool = False
     finish: Callable[[], None] | None = None
+    flush: Callable[[], None] | None = None
 
     def wraps(self) -> dict[str, Wrap]:
         """Returns the wrappers of methods; where Keras makes the train function, it is wrapped."""
@@ -66,11 +68,20 @@ def attached(model: Any, name: str) -> bool:
     return name in vars(model).get(_ATTACHED, _Attached()).hooks
 
 
+def flush_hooks(model: Any) -> None:
+    """Flushes what acts around a model; a collective call."""
+    for hook in vars(model).get(_ATTACHED, _Attached()).hooks.values():
+        if hook.flush is not None:
+            hook.flush()
+
+
 def attach(model: Any, hook: ModelHook) -> None:
     """Has a hook act around a model, in place of one of the same name."""
     # Keras would track what is set as an attribute.
     state = vars(model).setdefault(_ATTACHED, _Attached())
     before = state.hooks.get(hook.name, hook)
+    if before is not hook and before.finish is not None:
+        before.finish()
     state.hooks[hook.name] = hook
     _rewrap(model, state, {*before.wraps(), *hook.wraps()}, hook.retraces)
 

@@ -62,6 +62,7 @@ Status FelaScheduler::Report(uint32_t worker, uint64_t iteration, uint32_t token
   now_->in_hand[worker] = kNone;
   now_->info.Complete(worker, token);
   ++counters_.tokens;
+  orders->reported = true;
   const std::vector<uint32_t> places = AddAll(now_->generator.Complete(token), worker);
   ServeOrWait(worker, orders);
   ServeWaiting(places, orders);

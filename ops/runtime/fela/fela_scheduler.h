@@ -49,6 +49,7 @@ class FelaScheduler {
   struct Orders {
     std::vector<Assignment> assignments;
     std::vector<uint32_t> trained;  // sub-models all of whose tokens are done: the last one first
+    bool reported = false;          // a token is, for the first time
     bool over = false;              // the iteration is, with this
     uint64_t samples = 0;           // of it, if it is over
   };

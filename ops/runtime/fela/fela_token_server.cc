@@ -57,8 +57,8 @@ Status FelaTokenServer::Answer(const Message& message) {
       break;
     case fela::kReport:
       TREPAK_RETURN_IF_ERROR(ReadBody(message, &report));
-      loss_ += header.round == scheduler_.iteration() ? report.loss : 0;
       TREPAK_RETURN_IF_ERROR(scheduler_.Report(worker, header.round, header.key, &orders));
+      loss_ += orders.reported ? report.loss : 0;
       break;
     default:
       return Unexpected(header, name());
