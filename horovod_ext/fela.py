@@ -169,6 +169,18 @@ class FelaWorker:
             return Trained(told["trained"])
         return Over(**told["over"])
 
+    def give_up(self, why: str) -> None:
+        """Says that this rank can't train on: the others' calls fail, and say why."""
+        call("fela_give_up", session=self._session, why=why)
+
+    def check(self) -> None:
+        """Returns if all ranks train on, as far as this one has heard.
+
+        Raises:
+            HorovodInternalError: one has failed; says why.
+        """
+        call("fela_check", session=self._session)
+
     def put(
         self, iteration: int, kind: ChunkKind, rows: Mapping[int, int], tensors: Sequence[Any]
     ) -> None:

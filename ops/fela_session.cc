@@ -116,6 +116,21 @@ absl::Status Report(const Arguments& given, Json*) {
   return ToFlowError(worker->Report(given.Get<uint32_t>("token"), given.Get<double>("loss")));
 }
 
+// This rank can't train on: tells the others.
+absl::Status GiveUp(const Arguments& given, Json*) {
+  std::shared_ptr<FelaWorker> worker;
+  TF_RETURN_IF_ERROR(Find(given, &worker));
+  worker->GiveUp(given.Get<std::string>("why"));
+  return absl::OkStatus();
+}
+
+// Fails if this rank or another has failed.
+absl::Status Check(const Arguments& given, Json*) {
+  std::shared_ptr<FelaWorker> worker;
+  TF_RETURN_IF_ERROR(Find(given, &worker));
+  return ToFlowError(worker->status());
+}
+
 // Waits for what the token server says next: a token, a sub-model that is trained, or the end.
 absl::Status Next(const Arguments& given, Json* result) {
   using Kind = FelaWorker::Event::Kind;
@@ -146,6 +161,8 @@ absl::Status Next(const Arguments& given, Json* result) {
                                                               {"fela_begin", Begin},
                                                               {"fela_request", Request},
                                                               {"fela_report", Report},
+                                                              {"fela_give_up", GiveUp},
+                                                              {"fela_check", Check},
                                                               {"fela_next", Next}});
 
 }  // namespace

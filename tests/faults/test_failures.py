@@ -174,6 +174,19 @@ def test_a_collective_that_one_rank_never_enters_fails(tmp_path: Path, gloo: boo
     assert outcome.ranks[0]["stall"]["value"] < 11, outcome.ranks
 
 
+@pytest.mark.parametrize("gloo", [pytest.param(False, marks=LONGER), True], ids=["mpi", "gloo"])
+def test_sums_of_a_failed_iteration_meet_no_others(tmp_path: Path, gloo: bool) -> None:
+    """Fela: ranks that can't go on are told what to do, and it works."""
+    outcome = run_job(["fela_stuck.py"], tmp_path, gloo=gloo, seconds=120)
+    told = [rank.get("told") for rank in outcome.ranks]
+    assert all(told), outcome.output[-3000:]
+    assert told[0][0] == told[1][0] == ""
+    assert "no disk" in told[1][1] and "rank 1" in told[0][1], told
+    for rank in told:
+        assert "while ranks [0] summed gradients" in rank[2], told
+    assert told[0][3] == told[1][3]
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("code", [0, 3])
 def test_mpi_learns_at_once_how_a_rank_has_ended(tmp_path: Path, code: int) -> None:

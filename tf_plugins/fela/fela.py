@@ -145,9 +145,9 @@ class Fela:
             def method(*args: Any, **kwargs: Any) -> Any:
                 try:
                     return fit(*args, **kwargs)
-                except BaseException:
+                except BaseException as error:
                     if self._training is not None:
-                        self._training.abandon()
+                        self._training.give_up(error)
                     raise
 
             return method

@@ -7,12 +7,13 @@ says that sub-models are trained, which is the same on all ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from trepak.horovod_ext import basics, collectives, process_sets
 
+_CHECK_SECONDS = 0.5  # between two looks at the other ranks, while sums are waited for
 _under_way: set[Future[list[Any]]] = set()  # of this process, of failed iterations too
 
 
@@ -52,13 +53,18 @@ class Reduction:
             _under_way.add(under_way)
             under_way.add_done_callback(_under_way.discard)
 
-    def finish(self) -> dict[int, list[Any]]:
+    def finish(self, check: Callable[[], None]) -> dict[int, list[Any]]:
         """Waits for all sums that have begun; returns them by sub-model.
+
+        Args:
+            check: raises if another rank has failed, which may never come to its part of a sum.
 
         Raises:
             HorovodInternalError: a rank has died or left.
         """
         under_way, self._under_way = self._under_way, {}
+        while wait(under_way.values(), _CHECK_SECONDS).not_done:
+            check()
         return {sub_model: future.result() for sub_model, future in sorted(under_way.items())}
 
     def close(self) -> None:

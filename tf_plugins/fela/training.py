@@ -64,22 +64,27 @@ class Training:
             self.abandon()  # Horovod was shut down since
         data = next(iter(iterator))  # where ranks go in lockstep it is a list
         inputs, labels = self._batches.split(data)
-        _, loop, reduction = self._opened(data, int(inputs[0].shape[0]), bool(labels))
+        worker, loop, reduction = self._opened(data, int(inputs[0].shape[0]), bool(labels))
         try:
-            return self._iterate(loop, reduction, inputs, labels)
-        except BaseException:  # an interrupt, too: others would wait for this rank's token
-            self.abandon()
+            return self._iterate(worker, loop, reduction, inputs, labels)
+        except BaseException as error:  # an interrupt, too: others would wait for this rank
+            self.give_up(error)
             raise
 
     def _iterate(
-        self, loop: TokenLoop, reduction: Reduction, inputs: Sequence[Any], labels: Sequence[Any]
+        self,
+        worker: FelaWorker,
+        loop: TokenLoop,
+        reduction: Reduction,
+        inputs: Sequence[Any],
+        labels: Sequence[Any],
     ) -> Any:
         def trained(sub_model: int) -> None:
             sums = self._trainer.sums[sub_model]
             reduction.start(sub_model, [*sums.gradients, *sums.state])
 
         over = loop.run(inputs, labels, trained)
-        sums = reduction.finish()
+        sums = reduction.finish(worker.check)
         self._trainer.end()
         self._is_apart = reduction.is_partial
         mine = [self._partition.sub_models[i] for i in sums]
@@ -109,8 +114,14 @@ class Training:
         self.flush()
         self.abandon()
 
+    def give_up(self, error: BaseException) -> None:
+        """Ends this rank's part of the session for an error, and tells the others of it."""
+        if self._open is not None and self._open[0].is_open:
+            self._open[0].give_up(f"training failed with {type(error).__name__}: {error}")
+        self.abandon()
+
     def abandon(self) -> None:
-        """Ends this rank's part of the session: ranks that go on hear of it."""
+        """Ends this rank's part of the session."""
         if self._open is not None:
             worker, _, reduction = self._open
             self._open = None

@@ -33,9 +33,6 @@ class FelaGenerator {
 
   const FelaToken& token(uint32_t id) const { return tokens_[id]; }
 
-  // Whether a token of that number was made.
-  bool Has(uint32_t id) const { return id < tokens_.size() && tokens_[id].stage != 0; }
-
   // Whether all tokens of a stage, that there are to be, were made and completed.
   bool IsComplete(uint32_t stage) const;
 

@@ -1,4 +1,4 @@
-// Info Mapping: which worker has, or has had, which token (Fela, section III-A).
+// Info Mapping: which worker has completed which token (Fela, section III-A).
 
 #ifndef TREPAK_OPS_RUNTIME_FELA_FELA_INFO_MAPPING_H_
 #define TREPAK_OPS_RUNTIME_FELA_FELA_INFO_MAPPING_H_
@@ -16,17 +16,16 @@ namespace trepak {
 // Thread safety: none; its owner sees to it.
 class FelaInfoMapping {
  public:
-  FelaInfoMapping(uint32_t numbers, uint32_t workers) : entries_(numbers), completed_(workers) {}
+  FelaInfoMapping(uint32_t numbers, uint32_t workers)
+      : holders_(numbers, kNoWorker), completed_(workers) {}
 
-  void Assign(uint32_t worker, uint32_t token) { entries_[token].assigned = worker; }
   void Complete(uint32_t worker, uint32_t token) {
-    entries_[token].completed = worker;
+    holders_[token] = worker;
     ++completed_[worker];
   }
 
-  // The worker that was given a token, and that has completed it; kNoWorker: none yet.
-  uint32_t assigned(uint32_t token) const { return entries_[token].assigned; }
-  uint32_t holder(uint32_t token) const { return entries_[token].completed; }
+  // The worker that has completed a token; kNoWorker: none yet.
+  uint32_t holder(uint32_t token) const { return holders_[token]; }
 
   // Tokens that a worker has completed: its progress.
   uint32_t completed(uint32_t worker) const { return completed_[worker]; }
@@ -35,14 +34,14 @@ class FelaInfoMapping {
   uint32_t Held(uint32_t worker, const FelaToken& token) const {
     return static_cast<uint32_t>(
         std::count_if(token.needs.begin(), token.needs.end(),
-                      [&](uint32_t need) { return entries_[need].completed == worker; }));
+                      [&](uint32_t need) { return holders_[need] == worker; }));
   }
 
   // Who has completed the most of what a token depends on; of several the smallest.
   uint32_t HolderOfMost(const FelaToken& token) const {
     uint32_t most = kNoWorker;
     for (const uint32_t need : token.needs) {
-      const uint32_t one = entries_[need].completed;
+      const uint32_t one = holders_[need];
       const uint32_t held = Held(one, token);
       const uint32_t most_held = most == kNoWorker ? 0 : Held(most, token);
       if (held > most_held || (held == most_held && one < most)) {
@@ -53,11 +52,7 @@ class FelaInfoMapping {
   }
 
  private:
-  struct Entry {
-    uint32_t assigned = kNoWorker;
-    uint32_t completed = kNoWorker;
-  };
-  std::vector<Entry> entries_;       // by token
+  std::vector<uint32_t> holders_;    // by token
   std::vector<uint32_t> completed_;  // by worker
 };
 

@@ -85,7 +85,6 @@ bool FelaScheduler::Serve(uint32_t worker, Orders* orders) {
     return false;
   }
   now_->in_hand[worker] = *token;
-  now_->info.Assign(worker, *token);
   orders->assignments.push_back(Assign(worker, now_->generator.token(*token)));
   return true;
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,12 @@ class FelaWorker : public CoordinatedWorker {
 
   // Passes the next event. One call at a time.
   void Next(Callback callback);
+
+  // This rank can't go on: all hear why, also those that wait in collectives and not here.
+  void GiveUp(const std::string& why) { Fail(AbortedError(why)); }
+
+  // Whether this process has failed, or heard that another has.
+  Status status() const { return error(); }
 
   Counters counters() const;
 
