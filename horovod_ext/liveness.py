@@ -17,6 +17,7 @@ import os
 import selectors
 import socket
 import time
+import uuid
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ class _State:
         self.peers: list[Peer] = []
         self.gone: list[Peer] = []
         self.has_failed = False
+        self.roll_call: str | None = None  # the last one that this process answered
 
 
 _state = _State()
@@ -80,7 +82,6 @@ def announce(rank: int, size: int, is_one_host: bool) -> None:
         address = "127.0.0.1" if is_one_host else _own_address()
         _state.me = me = Peer(rank, os.getpid(), socket.gethostname(), *_listen(address))
         _put(_LEFT, str(rank), None)  # if it had failed before, it has not now
-        _put(_SCOPE, str(rank), me)
         _state.peers = [peer for peer in _everyone(me, size) if peer.rank != rank]
     except (OSError, ValueError, TypeError, http.client.HTTPException):
         _state.peers = []  # the job can do without: errors then don't name ranks
@@ -181,21 +182,30 @@ def _own_address() -> str:
 
 
 def _everyone(me: Peer, size: int) -> list[Peer]:
-    """Returns all ranks as rank 0 has gathered them; empty after 5 s."""
+    """Returns all ranks as rank 0 has gathered them; empty after 5 s.
+
+    An elastic job's ranks meet anew with other numbers, and the store keeps what they said before:
+    so rank 0 calls the roll each time by another name, under which the others answer.
+    """
     deadline = time.monotonic() + _INIT_SECONDS
     if me.rank == 0:
-        found: list[Peer] = []
+        call, found = uuid.uuid4().hex, [me]
+        _put(_SCOPE, "call", [call])
         while len(found) < size:
-            peer = _get(_SCOPE, str(len(found)))
+            peer = _get(_SCOPE, f"{call}.{len(found)}")
             if peer is not None:
                 found.append(Peer(*peer))
             elif not _may_wait(deadline):
                 break
-        _put(_SCOPE, "all", found)
+        _put(_SCOPE, f"{call}.all", found)
         return found
+    answered = None
     while True:
-        found = [Peer(*peer) for peer in _get(_SCOPE, "all") or []]
-        # What an elastic job left of its ranks before does not have this one.
+        (call,) = _get(_SCOPE, "call") or [None]
+        if call not in (None, _state.roll_call):
+            _state.roll_call = answered = call
+            _put(_SCOPE, f"{call}.{me.rank}", me)
+        found = [Peer(*peer) for peer in (answered and _get(_SCOPE, f"{answered}.all")) or []]
         if me in found or not _may_wait(deadline):
             return found if me in found else []
 

@@ -16,6 +16,7 @@ Json Told(const PoolFigures& pool) {
           {"peak_live_bytes", pool.peak_live},
           {"occupied_bytes", pool.occupied},
           {"peak_occupied_bytes", pool.peak_occupied},
+          {"peak_small_bytes", pool.peak_small},
           {"scratch_outside_bytes", pool.outside},
           {"peak_scratch_outside_bytes", pool.peak_outside},
           {"allocations", pool.allocations},

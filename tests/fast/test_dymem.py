@@ -98,8 +98,10 @@ def test_a_pool_in_which_plain_tensorflow_has_no_room() -> None:
         options = {**beyond, "pool": pool, "checksums": True}
         told = trained(options, "deep", threads=threads)["deep"]
         assert told["weights"] == none["weights"], threads
-        assert told["statistics"]["pool"]["peak_occupied_bytes"] <= pool
-        assert told["statistics"]["pool"]["failures"] == 0
+        figures = told["statistics"]["pool"]
+        # What is too small to be placed is never refused.
+        assert figures["peak_occupied_bytes"] <= pool + figures["peak_small_bytes"]
+        assert figures["peak_small_bytes"] < pool / 20 and figures["failures"] == 0
 
 
 def test_biases_and_loops() -> None:

@@ -116,7 +116,7 @@ def check_survivors_of_flows(tmp_path: Path, killed_at: float, limit: float, ran
         assert caught
         assert caught["time"] - killed_at < limit
         error = caught["error"].lower()  # it begins a sentence where Horovod was the first to know
-        assert f"rank {survivor}" in error and f"rank {rank}" in error, caught
+        assert f"rank {survivor}" in error and f"rank {rank}" in error, caught["error"]
 
 
 @pytest.mark.parametrize(

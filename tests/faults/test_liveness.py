@@ -65,9 +65,11 @@ class Rank:
         self.process.wait()
 
 
-def announce(ranks: list[Rank]) -> None:
-    for number, rank in enumerate(ranks):
+def announce(ranks: list[Rank], first: int | None = None) -> None:
+    for number, rank in sorted(enumerate(ranks), key=lambda one: one[0] != first):
         rank.tell(f"announce {number} {len(ranks)}")
+        if number == first:
+            time.sleep(0.3)
     assert [rank.answer() for rank in ranks] == [str(len(ranks) - 1)] * len(ranks)
 
 
@@ -128,11 +130,20 @@ def test_ranks_are_told_anew_by_every_init(ranks: list[Rank]) -> None:
     ranks[1].kill()
     assert "rank 1" in ranks[0].ask("gone")
     left = [ranks[0], ranks[2], ranks[3]]
-    announce(left)
-    assert ranks[0].ask("gone") == ""
+    for first in (0, 1, 2, None):  # who comes first finds what was said before
+        announce(left, first)
+        assert ranks[0].ask("gone") == ""
     announce(left)
     ranks[3].kill()
     assert ranks[0].ask("gone").startswith(f"rank 2 (pid {ranks[3].pid} on ")
+
+
+def test_who_was_the_first_rank_has_another_number(ranks: list[Rank]) -> None:
+    for first in (0, 1, 2, 3):
+        ranks.append(ranks.pop(0))
+        announce(ranks, first)
+    ranks[2].kill()
+    assert ranks[3].ask("gone").startswith(f"rank 2 (pid {ranks[2].pid} on ")
 
 
 def test_who_has_failed_once_can_be_gone_later(ranks: list[Rank]) -> None:

@@ -76,13 +76,19 @@ class Coordinator : public Endpoint {
 
   // That these did not do something in time.
   Status WaitedTooLong(const std::vector<uint32_t>& ranks, const std::string& what) const {
+    return DeadlineExceededError(name_ + " waited " +
+                                 std::to_string(options().deadline.count() / 1000) + " s for " +
+                                 NamesOf(ranks) + " to " + what +
+                                 ". If that can take so long, raise TREPAK_DEADLINE_SECONDS");
+  }
+
+  template <typename Ranks>
+  static std::string NamesOf(const Ranks& ranks) {
     std::string names;
     for (const uint32_t rank : ranks) {
       names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
     }
-    return DeadlineExceededError(
-        name_ + " waited " + std::to_string(options().deadline.count() / 1000) + " s for " + names +
-        " to " + what + ". If that can take so long, raise TREPAK_DEADLINE_SECONDS");
+    return names;
   }
 
   // A member has come to the end of an epoch, where it waits for the others.

@@ -45,6 +45,7 @@ struct PoolFigures {
   size_t occupied = 0;       // bytes of the address range in use, holes included
   size_t peak_occupied = 0;  // since the last reset
   size_t small = 0;          // of live: what the C library holds, as it is too small to place
+  size_t peak_small = 0;     // occupied is at most so much above the limit
   size_t outside = 0;        // kernels' scratch that found no room, now
   size_t peak_outside = 0;
   int64_t allocations = 0;

@@ -17,6 +17,7 @@ void MemoryPool::Record() {
   const MemoryPoint now{std::chrono::steady_clock::now(), placed.live + figures_.small,
                         placed.occupied + figures_.small};
   figures_.peak_live = std::max(figures_.peak_live, now.live);
+  figures_.peak_small = std::max(figures_.peak_small, figures_.small);
   figures_.peak_occupied = std::max(figures_.peak_occupied, now.occupied);
   peak_extent_ = std::max(peak_extent_, placed.extent + figures_.small);
   curve_.Add(now);
@@ -41,7 +42,7 @@ void MemoryPool::Show(const MemoryPoint& now) {
 
 void MemoryPool::ResetPeaks() {
   std::lock_guard<std::mutex> lock(mutex_);
-  figures_.peak_live = figures_.peak_occupied = 0;
+  figures_.peak_live = figures_.peak_occupied = figures_.peak_small = 0;
   figures_.peak_outside = figures_.outside;
   figures_.worst_fragmentation = fragmentation_sum_ = 0;
   fragmentation_of_ = 0;

@@ -351,6 +351,16 @@ TEST(MemoryPoolTest, PeaksAreOfTheSumSinceTheLastReset) {
   EXPECT_EQ(pool->figures().peak_occupied, pool->figures().small);
 }
 
+TEST(MemoryPoolTest, OnlyWhatIsSmallGoesBeyondTheLimit) {
+  const auto pool = Pool(64 * kKilobyte);
+  const Taken all(pool.get(), 64 * kKilobyte);
+  { const Taken small(pool.get(), 4000); }
+  const PoolFigures figures = pool->figures();
+  EXPECT_EQ(figures.small, 0U);
+  EXPECT_GE(figures.peak_small, 4000U);
+  EXPECT_EQ(figures.peak_occupied, figures.limit + figures.peak_small);
+}
+
 TEST(MemoryPoolTest, FragmentationIsOfTheLastRequest) {
   const auto pool = Pool(40 * kKilobyte, 0, PoolKind::kBestFit);
   EXPECT_EQ(pool->figures().fragmentation, 0);

@@ -165,9 +165,9 @@ Status FelaPeer::Tick(Clock::time_point now) {
       if (HasLeft(one.holder)) {
         return LeftWhileOthersGoOn(one.holder).Annotate("it waits for " + one.name.ToString());
       }
-      if (now - taking.heard >= patience()) {
+      if (now - taking.heard >= options().deadline) {
         return DeadlineExceededError(
-            "it waited " + std::to_string(patience().count() / 1000) + " s for rank " +
+            "it waited " + std::to_string(options().deadline.count() / 1000) + " s for rank " +
             std::to_string(one.holder) + " to send " + one.name.ToString() +
             ": see whether that rank stands still; where links are slow, raise " +
             "TREPAK_DEADLINE_SECONDS");

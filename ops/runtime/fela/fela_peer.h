@@ -90,11 +90,6 @@ class FelaPeer : public Endpoint {
     std::vector<FelaTensors> chunks;
   };
 
-  // How long this waits for others: the connections know whom they wait for, and complain first.
-  std::chrono::milliseconds patience() const {
-    return options().deadline + std::chrono::milliseconds(2000);
-  }
-
   // Calls back who waits for what is here now, or was dropped.
   void Settle();
 

@@ -68,7 +68,7 @@ TEST(FelaPeerFaultsTest, AHolderThatHasLeftIsNamedAtOnce) {
 }
 
 TEST(FelaPeerFaultsTest, WaitingHasADeadlineThatNamesTheHolder) {
-  FelaPeers job(3, 2, milliseconds(100));
+  FelaPeers job(3, 2, milliseconds(2000));
   ASSERT_EQ(job.Put(0, kName), OkStatus());
   const Taken got = job.Take(0, {{kName, 0}, {{0, 9, FelaChunkKind::kGradient}, 2}});
   EXPECT_EQ(got.status.code(), StatusCode::kDeadlineExceeded);
@@ -80,7 +80,7 @@ TEST(FelaPeerFaultsTest, WaitingHasADeadlineThatNamesTheHolder) {
 
 // What comes begins the wait anew: large chunks take long on slow links.
 TEST(FelaPeerFaultsTest, TheDeadlineIsOfEachTensor) {
-  FelaPeers job(2, 2, milliseconds(100));
+  FelaPeers job(2, 2, milliseconds(2000));
   job.network.SetFault([](const std::string&, const Message& message) {
     std::this_thread::sleep_for(milliseconds(message.header.kind == fela::kChunk ? 900 : 0));
     return FakeNetwork::Fate::kArrive;

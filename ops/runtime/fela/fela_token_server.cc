@@ -8,7 +8,12 @@
 namespace trepak {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr int kTimesInADeadline = 4;  // that those who wait hear that this is here
+// More than the deadline, for a token whose chunks others send: a worker that waits for them has
+// that deadline itself, and knows who has not sent his.
+constexpr milliseconds kGrace{2000};
 
 Message Saying(MessageKind kind, uint64_t iteration, uint32_t key = 0) {
   Message message;
@@ -69,9 +74,10 @@ Status FelaTokenServer::Answer(const Message& message) {
 Status FelaTokenServer::Carry(uint64_t iteration, const FelaScheduler::Orders& orders) {
   for (const FelaScheduler::Assignment& assignment : orders.assignments) {
     const uint32_t worker = assignment.worker;
-    since_[worker] = Clock::now();
+    in_hand_[worker] = {Clock::now(), {}};
     for (const FelaScheduler::Input& input : assignment.inputs) {
       if (input.holder != worker) {
+        in_hand_[worker].senders.insert(input.holder);
         Message send =
             MessageOf(fela::kSend, fela::Send{static_cast<uint32_t>(input.kind), worker});
         send.header.round = iteration;
@@ -108,8 +114,11 @@ Status FelaTokenServer::Tick(Clock::time_point now) {
 Status FelaTokenServer::CheckWaiting(Clock::time_point now) const {
   TREPAK_RETURN_IF_ERROR(CheckThatAllAreHere());
   for (const auto& [worker, token] : scheduler_.InHand()) {
-    if (now - since_[worker] >= options().deadline) {
-      return WaitedTooLong({worker}, "train token " + std::to_string(token));
+    const auto& [since, senders] = in_hand_[worker];
+    if (now - since >= options().deadline + (senders.empty() ? milliseconds(0) : kGrace)) {
+      const std::string reads =
+          senders.empty() ? "" : ", which reads chunks of " + NamesOf(senders);
+      return WaitedTooLong({worker}, "train token " + std::to_string(token) + reads);
     }
   }
   const std::vector<uint32_t> missing = scheduler_.NotBegun();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "ops/runtime/coordination/coordinator.h"
@@ -26,7 +27,7 @@ class FelaTokenServer : public Coordinator {
                   std::shared_ptr<ErrorLatch> errors)
       : Coordinator(options, "the token server", AllRanks(options.size), std::move(errors)),
         scheduler_(rules),
-        since_(options.size, Clock::now()) {}
+        in_hand_(options.size) {}
   ~FelaTokenServer() override { Stop(); }
 
   // From any thread.
@@ -40,6 +41,11 @@ class FelaTokenServer : public Coordinator {
   Status Tick(Clock::time_point now) override;
 
  private:
+  struct InHand {
+    Clock::time_point since;     // when the worker was given it
+    std::set<uint32_t> senders;  // of chunks that it reads
+  };
+
   // All of these require mutex_.
   Status Answer(const Message& message);
   Status Carry(uint64_t iteration, const FelaScheduler::Orders& orders);
@@ -48,9 +54,9 @@ class FelaTokenServer : public Coordinator {
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   FelaScheduler scheduler_;
-  double loss_ = 0;                       // the sum of what was reported in this iteration
-  std::vector<Clock::time_point> since_;  // by worker: when it was given what it has in hand
-  Clock::time_point first_begun_;         // when the first worker began this iteration
+  double loss_ = 0;                // the sum of what was reported in this iteration
+  std::vector<InHand> in_hand_;    // by worker: its last token
+  Clock::time_point first_begun_;  // when the first worker began this iteration
   bool any_has_begun_ = false;
   Clock::time_point said_here_;
   std::chrono::nanoseconds busy_{0};

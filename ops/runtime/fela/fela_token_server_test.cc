@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <future>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/runtime/fela/fela_chunk_messages.h"
 #include "ops/runtime/fela/fela_messages.h"
 #include "ops/runtime/fela/fela_peer_testing.h"
 #include "ops/runtime/fela/fela_worker.h"
@@ -81,8 +83,9 @@ class FelaJob {
     EXPECT_EQ(workers_[rank]->Begin(rules_.batches[rank]), OkStatus());
   }
 
-  // What a Trainer does in an iteration: reads what it is told, and makes what others need.
-  Event Train(uint32_t rank) {
+  // What a Trainer does in an iteration: reads what it is told, and makes what others need. May
+  // stop before a token that reads what others have.
+  Event Train(uint32_t rank, bool reads_from_others = true) {
     needs_[rank].clear();
     Begin(rank);
     EXPECT_EQ(workers_[rank]->Request(), OkStatus());
@@ -93,24 +96,33 @@ class FelaJob {
         return event;
       }
       if (event.kind == Event::Kind::kToken) {
+        const auto& inputs = event.token.inputs;
+        const auto is_remote = [rank](const auto& input) { return input.holder != rank; };
+        if (!reads_from_others && std::any_of(inputs.begin(), inputs.end(), is_remote)) {
+          return event;
+        }
         TrainToken(rank, event.token);
       }
     }
+  }
+
+  Taken TakeInputs(uint32_t rank, const FelaScheduler::Assignment& token) {
+    std::vector<FelaPeer::Wanted> wanted;
+    for (const FelaScheduler::Input& input : token.inputs) {
+      wanted.push_back({{workers_[rank]->iteration(), input.token, input.kind}, input.holder});
+    }
+    Taken taken = peers_.Take(rank, wanted);
+    for (size_t i = 0; taken.status.ok() && i < wanted.size(); ++i) {
+      EXPECT_EQ(taken.Content(i), ContentOf(wanted[i].name));
+    }
+    return taken;
   }
 
  private:
   void TrainToken(uint32_t rank, const FelaScheduler::Assignment& token) {
     const uint64_t iteration = workers_[rank]->iteration();
     const FelaPlan plan(rules_);
-    std::vector<FelaPeer::Wanted> wanted;
-    for (const FelaScheduler::Input& input : token.inputs) {
-      wanted.push_back({{iteration, input.token, input.kind}, input.holder});
-    }
-    const Taken taken = peers_.Take(rank, wanted);
-    EXPECT_EQ(taken.status, OkStatus());
-    for (size_t i = 0; taken.status.ok() && i < wanted.size(); ++i) {
-      EXPECT_EQ(taken.Content(i), ContentOf(wanted[i].name));
-    }
+    EXPECT_EQ(TakeInputs(rank, token).status, OkStatus());
     std::vector<uint32_t>& needs = needs_[rank][token.token];
     for (const FelaScheduler::Input& input : token.inputs) {
       if (input.kind == FelaChunkKind::kOutput) {
@@ -210,6 +222,26 @@ TEST(FelaTokenServerTest, WhoKeepsATokenIsNamed) {
   ASSERT_EQ(given, OkStatus());
   const auto [status, none] = job.Next(0);
   EXPECT_NE(status.message().find("rank 1 to train token " + std::to_string(event.token.token)),
+            std::string::npos)
+      << status.message();
+}
+
+TEST(FelaTokenServerTest, WhoWaitsForChunksIsTheFirstToSayWhoDoesNotSend) {
+  FelaJob job(Rules({4, 4}), milliseconds(600));
+  job.network().SetFault([](const std::string&, const Message& message) {
+    return message.header.kind == fela::kChunk ? FakeNetwork::Fate::kLose
+                                               : FakeNetwork::Fate::kArrive;
+  });
+  job.Begin(1);
+  const Event last = job.Train(0, false);
+  ASSERT_EQ(last.kind, Event::Kind::kToken);
+  auto told = std::async(std::launch::async, [&job] { return job.Next(0).first; });
+  const Taken taken = job.TakeInputs(0, last.token);
+  EXPECT_NE(taken.message().find("rank 1 to send"), std::string::npos) << taken.message();
+  EXPECT_EQ(told.wait_for(milliseconds(0)), std::future_status::timeout) << "not yet";
+  const Status status = told.get();
+  EXPECT_NE(status.message().find("for rank 0 to train token " + std::to_string(last.token.token) +
+                                  ", which reads chunks of rank 1"),
             std::string::npos)
       << status.message();
 }
