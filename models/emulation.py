@@ -1,7 +1,8 @@
 """Networks whose layers take an accelerator's time instead of computing.
 
-Variables, gradients, the graph and what the ranks exchange are real; activations are one number per
-sample, and a layer's arithmetic, forward and backward, is a wait (`trepak.ops.emulated_compute`).
+Variables, gradients, the graph and what the ranks exchange are real; a layer's arithmetic, forward
+and backward, is a wait (`trepak.ops.emulated_compute`). Activations are one number per sample, or
+have their sizes where they are what ranks exchange.
 """
 
 from __future__ import annotations
@@ -12,73 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from trepak.models.builder import Builder, Shape, Window, pooled
+from trepak.models.emulated_layers import EmulatedLayer, Resized
 from trepak.models.profiles import Profile
-from trepak.ops import emulated_compute
-
-_BACKWARD = 2.0  # a product for the gradient of the input, and one for that of the weights
-
-
-class EmulatedLayer(keras.layers.Layer):
-    """A layer with real variables, whose arithmetic is a wait.
-
-    It returns its input. A variable's gradient is a thousandth of its value plus the mean of the
-    upstream gradient: of full size, finite, and different on ranks with different data.
-    """
-
-    def __init__(
-        self,
-        trainable_shapes: Sequence[Shape],
-        other_shapes: Sequence[Shape],
-        milliseconds: float,
-        **kwargs: Any,
-    ) -> None:
-        """Makes a layer.
-
-        Args:
-            trainable_shapes: of its trainable variables.
-            other_shapes: of its other variables, e.g. moving averages.
-            milliseconds: time of the forward pass per sample; backward takes twice that.
-            kwargs: see `keras.layers.Layer`.
-        """
-        super().__init__(**kwargs)
-        self.milliseconds = milliseconds
-        for shapes, trainable in ((trainable_shapes, True), (other_shapes, False)):
-            for shape in shapes:
-                self.add_weight(shape=shape, initializer="random_uniform", trainable=trainable)
-
-    def call(self, x: Any) -> Any:
-        """Returns x, when this layer would have been computed."""
-        values = [tf.convert_to_tensor(variable.value) for variable in self.trainable_variables]
-        return self._work(x, *values)
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Returns the input's: Keras need not trace the layer to find out."""
-        return input_shape
-
-    def _work(self, x: Any, *values: Any) -> Any:
-        batch = tf.cast(tf.shape(x)[0], tf.float32)
-        milliseconds = self.milliseconds * batch
-
-        @tf.custom_gradient
-        def work(x: Any, *values: Any) -> tuple[Any, Any]:
-            def gradient(upstream: Any) -> tuple[Any, ...]:
-                time = _BACKWARD * milliseconds
-                passed = emulated_compute(upstream, time, label=f"{self.name} backward")
-                mean = tf.reduce_mean(passed)
-                return passed, *(1e-3 * value + mean for value in values)
-
-            with tf.control_dependencies(values):  # a layer cannot begin without its parameters
-                return emulated_compute(x, milliseconds, label=self.name), gradient
-
-        return work(x, *values)
 
 
 @dataclass(frozen=True)
 class Activation:
-    """What stands for an activation: one number per sample, and the shape it would have."""
+    """What stands for an activation: a tensor (batch, values), and the shape it would have."""
 
     tensor: Any
     shape: Shape
@@ -90,18 +33,29 @@ class EmulatedBuilder(Builder):
     Layers without variables take no time of their own: a profile's efficiency has them in it.
     """
 
-    def __init__(self, profile: Profile, shrink: float = 1.0, stretch: float = 1.0) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        shrink: float = 1.0,
+        stretch: float = 1.0,
+        activations: bool = False,
+        saturates: bool = False,
+    ) -> None:
         """Starts a network.
 
         Args:
             profile: the accelerator.
             shrink: every variable has 1/shrink of its elements, all in its last dimension.
             stretch: the accelerator takes so many times as long.
+            activations: each has 1/shrink of its elements, too; else one number per sample.
+            saturates: small batches are slower, by the profile's threshold batch sizes.
         """
         super().__init__()
         self._profile = profile
         self._shrink = shrink
         self._stretch = stretch
+        self._activations = activations
+        self._saturates = saturates
 
     def _shrunken(self, shape: Shape) -> Shape:
         if self._shrink == 1:
@@ -118,17 +72,30 @@ class EmulatedBuilder(Builder):
         variables: Sequence[Shape],
         others: Sequence[Shape] = (),
     ) -> Activation:
+        saturates = self._saturates and operations > 0
         layer = EmulatedLayer(
             [self._shrunken(variable) for variable in variables],
             [self._shrunken(variable) for variable in others],
             self._stretch * self._profile.milliseconds(operations),
+            self._profile.overhead(kind, x.shape[0]) if saturates else 0.0,
+            kind,
             name=self._named(kind),
         )
-        return Activation(layer(x.tensor), shape)
+        return self._sized(Activation(layer(x.tensor), x.shape), shape)
+
+    def _size(self, shape: Shape) -> int:
+        """Returns the numbers per sample that stand for an activation."""
+        return max(1, round(math.prod(shape) / self._shrink)) if self._activations else 1
+
+    def _sized(self, x: Activation, shape: Shape, kind: str = "resized") -> Activation:
+        if x.tensor.shape[-1] == self._size(shape):
+            return Activation(x.tensor, shape)
+        resized = Resized(self._size(shape), name=self._named(kind))
+        return Activation(resized(x.tensor), shape)
 
     def input(self, shape: Shape, dtype: str = "float32") -> Activation:
         """See `Builder`."""
-        return Activation(keras.Input((1,)), shape)
+        return Activation(keras.Input((self._size(shape),)), shape)
 
     def shape(self, x: Activation) -> Shape:
         """See `Builder`."""
@@ -192,11 +159,12 @@ class EmulatedBuilder(Builder):
         """See `Builder`."""
         high, wide, channels = x.shape
         sizes = (pooled(size, window, stride, padding) for size in (high, wide))
-        return Activation(x.tensor, (*sizes, channels))
+        shape = (*sizes, channels)
+        return x if shape == x.shape else self._sized(x, shape, "pool")
 
     def mean(self, x: Activation) -> Activation:
         """See `Builder`."""
-        return Activation(x.tensor, x.shape[-1:])
+        return self._sized(x, x.shape[-1:])
 
     def pointwise(self, x: Activation, function: str) -> Activation:
         """See `Builder`."""
@@ -213,8 +181,8 @@ class EmulatedBuilder(Builder):
     def concat(self, xs: Sequence[Activation]) -> Activation:
         """See `Builder`."""
         channels = sum(x.shape[-1] for x in xs)
-        mixed = keras.layers.Average()([x.tensor for x in xs])
-        return Activation(mixed, (*xs[0].shape[:-1], channels))
+        kind = keras.layers.Concatenate if self._activations else keras.layers.Average
+        return Activation(kind()([x.tensor for x in xs]), (*xs[0].shape[:-1], channels))
 
     def model(self, x: Activation, output: Activation, name: str) -> keras.Model:
         """See `Builder`."""

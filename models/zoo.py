@@ -41,6 +41,8 @@ def build(
     emulate: str | None = None,
     shrink: float = 1.0,
     stretch: float = 1.0,
+    activations: bool = False,
+    saturates: bool = False,
     **options: Any,
 ) -> keras.Model:
     """Returns a network.
@@ -52,10 +54,13 @@ def build(
         shrink: with `emulate`, divides every variable's size, to one element at least.
         stretch: with `emulate`, multiplies every layer's time: on links slower by shrink · stretch,
             computing and communicating keep their proportion.
+        activations: with `emulate`, activations have their sizes, shrunk as variables are: for who
+            sends them to other ranks. Inputs and outputs then have theirs, too.
+        saturates: with `emulate`, small batches are slower, by the profile's threshold batch sizes.
         options: of the architecture, e.g. `classes`.
 
     Raises:
-        ValueError: no such network or profile, or `shrink` or `stretch` without `emulate`.
+        ValueError: no such network or profile, or what belongs to `emulate` without it.
     """
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}; there are: {', '.join(MODELS)}.")
@@ -64,7 +69,11 @@ def build(
     if stretch <= 0:
         raise ValueError(f"stretch multiplies the layers' times: it is above 0, got {stretch}.")
     if emulate is None:
-        if shrink != 1 or stretch != 1:
-            raise ValueError("shrink and stretch need emulate: they are of layers that only wait.")
+        if shrink != 1 or stretch != 1 or activations or saturates:
+            raise ValueError(
+                "shrink, stretch, activations and saturates need emulate: they are of layers that "
+                "only wait."
+            )
         return MODELS[name](Builder(), **options)
-    return MODELS[name](EmulatedBuilder(profiles.load(emulate), shrink, stretch), **options)
+    builder = EmulatedBuilder(profiles.load(emulate), shrink, stretch, activations, saturates)
+    return MODELS[name](builder, **options)

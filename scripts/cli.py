@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lab",
         action="store_true",
         help="measure in a lab what the usual run has no time for: how all models scale (sven), "
-        "elastic jobs beside their projections (chicle)",
+        "elastic jobs beside their projections (chicle), points of virtual time (fela)",
     )
     bench.set_defaults(run=_bench)
     doctor = commands.add_parser(

@@ -11,18 +11,28 @@ from trepak.scripts.surroundings import Surroundings
 
 SUMMARY = "Fela's tokens in virtual time: throughput, stragglers, policies, 1,000 workers"
 
+SCALES = True  # --lab: points of virtual time that run for real
+
 
 def measure(options: Options) -> Report:
-    """Runs the bench."""
+    """Runs the bench.
+
+    Raises:
+        JobError: ranks in the lab failed.
+        LabError: no lab can be made here.
+    """
     surroundings = Surroundings()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
     import trepak.tf_plugins  # noqa: F401  (imports TensorFlow quietly)
-    from trepak.scripts.bench import fela_scale
+    from trepak.scripts.bench import fela_lab, fela_scale
     from trepak.scripts.bench.fela_cases import TOTALS
     from trepak.scripts.bench.fela_models import NETWORKS
     from trepak.scripts.bench.fela_report import summarize
     from trepak.scripts.bench.fela_trials import find, find_quickly
 
+    if options.lab:
+        with console(stderr=True).status("") as status:
+            return fela_lab.measure(status.update)
     totals, try_case = (TOTALS[:1], find_quickly) if options.quick else (TOTALS, find)
     with console(stderr=True).status("") as status:
         found = [
@@ -34,6 +44,7 @@ def measure(options: Options) -> Report:
 
 def draw(report: Report, figure: Any) -> None:
     """Draws the paper's figures."""
-    from trepak.scripts.bench import fela_figures
+    from trepak.scripts.bench import fela_figures, fela_lab
 
-    fela_figures.draw(report, figure)
+    if not any(row["kind"] == fela_lab.POINTS for row in report.rows):
+        fela_figures.draw(report, figure)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from trepak import chicle
-from trepak.models.emulation import EmulatedLayer
+from trepak.models.emulated_layers import EmulatedLayer
 from trepak.tf_plugins.chicle.chunk import Field
 
 # By layer, its variables; 62,006 weights (section 5.1).

@@ -109,7 +109,7 @@ class Network:
     threshold: float | str
     stretch: float
     efficiency: dict[int, tuple[float, float, float]] = field(default_factory=dict)
-    options: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, shrink: float, stretch: float) -> Any:
         """Returns it, emulated on a K40; see `Job`."""

@@ -1,9 +1,8 @@
 """Fela's two benchmarks as their layers, and how long a K40 takes for them (Figure 1).
 
-A layer's time is `(batch + THRESHOLD_OVERHEAD * threshold) * seconds a sample`: a fixed part, in
-which kernels start and weights are read, and a part for each sample. So throughput grows evenly
-at first, bends, and has 95% of its maximum at the threshold batch size, which is where Figure 1's
-curves are level, and by which thresholds are measured (`tf_plugins/fela/thresholds.py`).
+A layer's time is the profile's (`trepak.models.profiles`): a layer has 95% of its greatest
+throughput at the threshold batch size, which is where Figure 1's curves are level, and by which
+thresholds are measured (`tf_plugins/fela/thresholds.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from functools import cached_property
 from trepak.models import profiles
 
 FLOAT = 4  # bytes
-SATURATED = 0.95  # of the greatest throughput, at the threshold
-THRESHOLD_OVERHEAD = 1 / SATURATED - 1  # of the threshold: the fixed part, in samples
 BACKWARD = 2.0  # a product for the gradient of the input, and one for that of the weights
 
 # Bytes of a K40, less those of the CUDA context and of cuDNN's workspaces: so much that a whole
@@ -30,11 +27,7 @@ STATE_COPIES = 3  # weights, gradients, momenta
 # the way back.
 _KEPT_COPIES = 2
 
-# Threshold batch sizes by the width of the images that a layer sees: those of the K40's profile
-# (`tf_plugins/fela/k40.json`), of which the paper's text has 224, 112 and 14, and 4096 below.
-VGG_THRESHOLDS = {224: 16, 112: 16, 56: 16, 28: 64, 14: 64}
-GOOGLENET_THRESHOLDS = {32: 32, 16: 64, 8: 128}
-FULLY_CONNECTED = {"vgg19": 2048, "googlenet": 128}
+_K40 = profiles.load("k40")
 
 
 @dataclass(frozen=True)
@@ -46,18 +39,25 @@ class Layer:
         parameters: how many.
         values: that it computes for a sample.
         output: values that it hands on for a sample, after pooling.
-        threshold: samples with which a GPU is nearly as fast as it can be.
+        kind: "conv" or "dense".
+        width: of the images that it sees, or values.
     """
 
     operations: float
     parameters: int
     values: int
     output: int
-    threshold: int
+    kind: str
+    width: int
+
+    @cached_property
+    def threshold(self) -> int:
+        """Samples with which a GPU is nearly as fast as it can be."""
+        return _K40.threshold(self.kind, self.width)
 
     def seconds(self, batch: int) -> float:
         """Returns how long a K40 takes forward; backward takes `BACKWARD` times that."""
-        samples = batch + THRESHOLD_OVERHEAD * self.threshold
+        samples = batch + _K40.overhead(self.kind, self.width)
         return 1e-3 * samples * _K40.milliseconds(self.operations)
 
     @property
@@ -65,9 +65,6 @@ class Layer:
         """Bytes of a sample that are kept until it goes backward."""
         pooled = self.output if self.output != self.values else 0
         return FLOAT * (_KEPT_COPIES * self.values + pooled)
-
-
-_K40 = profiles.load("k40")
 
 
 @dataclass(frozen=True)
@@ -151,26 +148,25 @@ def _vgg19() -> Network:
         for place in range(count):
             values = filters * size * size
             shrinks = 4 if place == count - 1 else 1  # it is pooled
-            layers.append(
-                _conv(channels, filters, 3, size, VGG_THRESHOLDS[size], values // shrinks)
-            )
+            layers.append(_conv(channels, filters, 3, size, values // shrinks))
             channels = filters
         size //= 2
     width = channels * size * size
     for units in (4096, 4096, 1000):
-        layers.append(_dense(width, units, FULLY_CONNECTED["vgg19"]))
+        layers.append(_dense(width, units))
         width = units
     return Network("VGG-19", FLOAT * 3 * 224 * 224, tuple(layers), (8, 16))
 
 
-def _conv(channels: int, filters: int, window: int, size: int, threshold: int, out: int) -> Layer:
+def _conv(channels: int, filters: int, window: int, size: int, out: int) -> Layer:
     weights = window * window * channels * filters
     values = filters * size * size
-    return Layer(2.0 * weights * size * size, weights + filters, values, out, threshold)
+    operations = 2.0 * weights * size * size
+    return Layer(operations, weights + filters, values, out, "conv", size)
 
 
-def _dense(width: int, units: int, threshold: int) -> Layer:
-    return Layer(2.0 * width * units, (width + 1) * units, units, units, threshold)
+def _dense(width: int, units: int) -> Layer:
+    return Layer(2.0 * width * units, (width + 1) * units, units, units, "dense", width)
 
 
 # As in `trepak.models.googlenet`: 1×1; 1×1 before 3×3, 3×3; 1×1 before 5×5, 5×5; 1×1 after pooling.
@@ -190,15 +186,16 @@ _BLOCKS: Sequence[tuple[int, tuple[int, ...]]] = (
 def _googlenet() -> Network:
     """As `trepak.models.googlenet` is for small images: no stride before the block 4a."""
     size = 32
-    first = _conv(3, 64, 3, size, GOOGLENET_THRESHOLDS[size], 64 * size * size)
-    second = _conv(64, 192, 3, size, GOOGLENET_THRESHOLDS[size], 192 * size * size)
-    before = _conv(64, 64, 1, size, GOOGLENET_THRESHOLDS[size], 64 * size * size)
+    first = _conv(3, 64, 3, size, 64 * size * size)
+    second = _conv(64, 192, 3, size, 192 * size * size)
+    before = _conv(64, 64, 1, size, 64 * size * size)
     second = Layer(
         second.operations + before.operations,
         second.parameters + before.parameters,
         second.values + before.values,
         second.output,
-        second.threshold,
+        second.kind,
+        second.width,
     )
     layers, channels = [first, second], 192
     for size, block in _BLOCKS:
@@ -207,7 +204,7 @@ def _googlenet() -> Network:
         channels = one.output // (size * size)
     for last, places in ((3, 4), (8, 4), (10, 64)):  # max-pooling after 3b and 4e, a mean after 5b
         layers[last] = replace(layers[last], output=layers[last].output // places)
-    layers.append(_dense(channels, 10, FULLY_CONNECTED["googlenet"]))
+    layers.append(_dense(channels, 10))
     return Network("GoogLeNet", FLOAT * 3 * 32 * 32, tuple(layers), (4, 9))
 
 
@@ -218,9 +215,7 @@ def _inception(channels: int, block: Sequence[int], size: int) -> Layer:
     places = size * size
     out = places * (one + three + five + after_pool)
     values = places * sum(block) + channels * places  # with what is pooled inside
-    return Layer(
-        2.0 * weights * places, weights + sum(block), values, out, GOOGLENET_THRESHOLDS[size]
-    )
+    return Layer(2.0 * weights * places, weights + sum(block), values, out, "conv", size)
 
 
 NETWORKS = {"vgg19": _vgg19(), "googlenet": _googlenet()}

@@ -27,14 +27,15 @@ def _unpickled(file: str) -> Any:
     return pickle.loads(Path(file).read_bytes())
 
 
-def main(measure: Callable[[Any], Any]) -> None:
+def main(measure: Callable[[Any], Any], **init: Any) -> None:
     """Measures together with the other ranks; rank 0 writes what all measured, by rank.
 
     Args:
         measure: takes the spec, and returns what this rank measured: anything JSON has.
+        init: see `trepak.init`.
     """
     given = options()
-    trepak.init()
+    trepak.init(**init)
     outcomes = trepak.allgather_object(measure(given.spec))
     if trepak.rank() == 0:
         given.output.write_text(json.dumps(outcomes))

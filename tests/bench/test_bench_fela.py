@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from test_lab import TREPAK
 
 import trepak.tf_plugins  # noqa: F401  (imports TensorFlow quietly)
-from trepak.scripts.bench import bench_fela, fela_cases, fela_models, fela_report, fela_scale
+from trepak.models import profiles, zoo
+from trepak.scripts.bench import bench_fela, fela_cases, fela_lab, fela_report, fela_scale
 from trepak.scripts.bench.fela_baselines import WAYS, balanced, best
 from trepak.scripts.bench.fela_bounds import bounds
 from trepak.scripts.bench.fela_clock import LATENCY, RATE, Clock, Links, ring_bytes
@@ -46,15 +47,37 @@ def test_layers_are_the_networks() -> None:
 def test_thresholds_are_those_of_the_profile() -> None:
     profile = json.loads((ROOT / "tf_plugins/fela/k40.json").read_text())
     (by_layer,) = profile["devices"].values()
-    by_width = {**fela_models.VGG_THRESHOLDS, **fela_models.GOOGLENET_THRESHOLDS}
+    k40 = profiles.load("k40")
+    by_width = {int(width): one for width, one in k40.thresholds["conv"].items()}
     seen = set()
     for layer, threshold in by_layer.items():
         if size := re.match(r"Conv2D on (\d+)x", layer):
             seen.add(int(size[1]))
             assert by_width[int(size[1])] == threshold, layer
     assert seen == set(by_width)
-    assert by_layer["Dense on 4096 float32: units=4096"] == fela_models.FULLY_CONNECTED["vgg19"]
-    assert by_layer["Dense on 1024 float32: units=10"] == fela_models.FULLY_CONNECTED["googlenet"]
+    assert by_layer["Dense on 4096 float32: units=4096"] == k40.threshold("dense", 4096)
+    assert by_layer["Dense on 1024 float32: units=10"] == k40.threshold("dense", 1024)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("vgg19", {}), ("googlenet", {"size": 32, "classes": 10})]
+)
+def test_emulated_networks_are_those_of_virtual_time(name: str, options: dict[str, int]) -> None:
+    """Their times, their parameters, and what crosses the cuts."""
+    shrink, network = 1000.0, NETWORKS[name]
+    model = zoo.build(
+        name, emulate="k40", shrink=shrink, activations=True, saturates=True, **options
+    )
+    layers = [layer for layer in model.layers if hasattr(layer, "overhead")]
+    for batch in (1, 64):
+        seconds = sum(1e-3 * one.milliseconds * (batch + one.overhead) for one in layers)
+        assert seconds == pytest.approx(network.whole.forward(batch), rel=0.01)
+    assert 4 * shrink * model.count_params() == pytest.approx(network.whole.bytes, rel=0.01)
+    cuts = fela_lab.cuts_of(model)
+    assert len(cuts) == len(network.cuts)
+    for cut, part in zip(cuts, network.sub_models, strict=False):
+        crossing = 4 * shrink * model.get_layer(cut).output.shape[-1]
+        assert crossing == pytest.approx(part.output, rel=0.05)
 
 
 def test_a_layer_is_nearly_as_fast_as_it_can_be_at_its_threshold() -> None:

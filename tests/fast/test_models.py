@@ -118,6 +118,24 @@ def test_stretch_multiplies_every_layers_time() -> None:
     assert sum(times[1]) > 0
 
 
+def test_activations_have_their_sizes_and_small_batches_are_slower() -> None:
+    """And gradients go back through them."""
+    options: dict[str, Any] = {"emulate": "k40", "shrink": 1000, "stretch": 0.01}
+    model = zoo.build("vgg19", activations=True, saturates=True, **options)
+    assert model.input_shape == (None, 151) and model.output_shape == (None, 1)
+    assert model.get_layer("pool_3").output.shape == (None, 201)  # 28 · 28 · 256 / 1000
+    dense, conv = model.get_layer("dense_1"), model.get_layer("conv_9")
+    assert dense.overhead == pytest.approx(2048 * (1 / 0.95 - 1)) and dense.kind == "dense"
+    assert conv.overhead == pytest.approx(64 * (1 / 0.95 - 1))
+    before = [w.numpy().copy() for w in model.trainable_weights]
+    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    model.train_on_batch(np.ones((2, 151), "float32"), np.ones((2, 1), "float32"))
+    for ours, theirs in zip(model.trainable_weights, before, strict=True):
+        assert np.isfinite(ours.numpy()).all() and not np.array_equal(ours.numpy(), theirs)
+    with pytest.raises(ValueError, match="no threshold batch size of 'conv' for a width of 7"):
+        zoo.build("resnet50", saturates=True, **options)
+
+
 def test_k40_is_calibrated_to_vgg19() -> None:
     forward = profiles.load("k40").milliseconds(sizes_of("vgg19").operations)
     assert 1000 / (3 * forward) == pytest.approx(36.9, rel=0.005)
@@ -156,8 +174,9 @@ def test_emulated_training_takes_the_accelerators_time_and_no_cpu() -> None:
     [
         ({"name": "vgg20"}, "there is no model 'vgg20'; there are: alexnet"),
         ({"name": "vgg16", "emulate": "tpu"}, "there is no profile 'tpu'; there are: h100"),
-        ({"name": "vgg16", "shrink": 2}, "shrink and stretch need emulate"),
-        ({"name": "vgg16", "stretch": 2}, "shrink and stretch need emulate"),
+        ({"name": "vgg16", "shrink": 2}, "stretch, activations and saturates need emulate"),
+        ({"name": "vgg16", "stretch": 2}, "shrink, stretch, activations and saturates need"),
+        ({"name": "vgg16", "saturates": True}, "shrink, stretch, activations and saturates need"),
         ({"name": "vgg16", "emulate": "k40", "shrink": 0.5}, "at least 1, got 0.5"),
         ({"name": "vgg16", "emulate": "k40", "stretch": 0}, "above 0, got 0"),
     ],

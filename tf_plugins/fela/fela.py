@@ -179,4 +179,7 @@ class Fela:
 
 def _has_dense(sub_model: Any) -> bool:
     inner = (one for layer in sub_model.layers for one, _ in layers_in(layer))
-    return any(isinstance(layer, keras.layers.Dense) for layer in inner)
+    return any(
+        isinstance(layer, keras.layers.Dense) or getattr(layer, "kind", "") == "dense"  # emulated
+        for layer in inner
+    )
