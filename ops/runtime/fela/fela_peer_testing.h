@@ -127,6 +127,53 @@ class FelaPeers {
   std::vector<std::shared_ptr<FelaPeer>> peers_;
 };
 
+// Says what it likes to one endpoint, which is rank 0.
+template <typename Kind>
+class Liar : public Transport::Receiver {
+ public:
+  // `rank`: the one that it has; others are not there.
+  Liar(std::shared_ptr<Kind> to, uint32_t rank) : heard_by(std::move(to)), rank_(rank) {
+    heard_by->Attach(network_.Make("honest", heard_by.get()));
+    transport_ = network_.Make("liar", this);
+    std::vector<std::string> addresses(rank);
+    addresses.emplace_back("liar");
+    EXPECT_EQ(heard_by->Connect(addresses, {0}), OkStatus());
+    EXPECT_EQ(transport_->Open({0, 0, 0, "honest"}, std::chrono::milliseconds(100)), OkStatus());
+  }
+  ~Liar() override {
+    heard_by->Cancel(CancelledError("the test is over"));
+    heard_by->Shutdown();
+    transport_->Stop();
+  }
+
+  void Say(Message message) {
+    message.header.sender = rank_;
+    message.header.sequence = next_++;
+    EXPECT_EQ(transport_->Send(0, 0, std::move(message)), OkStatus());
+  }
+
+  void Settle() const {
+    while (!network_.Idle()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  void OnMessage(Message) override {}
+  void OnFailure(uint32_t, const Status&) override {}
+  void OnTick() override {}
+
+ private:
+  FakeNetwork network_;
+
+ public:
+  const std::shared_ptr<Kind> heard_by;
+
+ private:
+  const uint32_t rank_;
+  std::unique_ptr<Transport> transport_;
+  uint64_t next_ = 0;
+};
+
 }  // namespace trepak
 
 #endif  // TREPAK_OPS_RUNTIME_FELA_FELA_PEER_TESTING_H_
