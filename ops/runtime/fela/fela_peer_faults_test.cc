@@ -135,6 +135,28 @@ TEST(FelaPeerFaultsTest, AWaitEndsWithItsPeer) {
   EXPECT_EQ(FelaPeers::End(std::move(taken)).message(), "Fela was stopped");
 }
 
+TEST(FelaPeerFaultsTest, OneTakeIsCancelledAndOthersGoOn) {
+  FelaPeers job(2);
+  const uint64_t number = job.peer(0).DrawNumber();
+  job.peer(0).CancelTake(number);  // does nothing: it has not begun
+  auto promise = std::make_shared<std::promise<Status>>();
+  std::future<Status> cancelled = promise->get_future();
+  job.peer(0).Take(
+      {{kName, 1}}, [promise](const Status& status, const auto&) { promise->set_value(status); },
+      number);
+  auto other = job.Begin(0, {{kName, 1}});
+  job.peer(0).CancelTake(job.peer(0).DrawNumber());
+  EXPECT_EQ(cancelled.wait_for(milliseconds(0)), std::future_status::timeout);
+  job.peer(0).CancelTake(number);
+  ASSERT_EQ(cancelled.wait_for(milliseconds(0)), std::future_status::ready);
+  EXPECT_EQ(cancelled.get().code(), StatusCode::kCancelled);
+  job.peer(0).CancelTake(number);  // it is over
+  EXPECT_FALSE(FelaPeers::IsOver(other));
+  ASSERT_EQ(job.Put(1, kName), OkStatus());
+  ASSERT_EQ(job.peer(1).SendTo(kName, 0), OkStatus());
+  EXPECT_EQ(FelaPeers::End(std::move(other)).status, OkStatus());
+}
+
 // Rank 1 is not a peer, but says what it likes.
 class LiarToPeer : public Liar<FelaPeer> {
  public:
