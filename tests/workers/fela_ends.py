@@ -149,3 +149,27 @@ def batches_that_are_empty_on_all_ranks_are_refused() -> None:
     model.train_on_batch(*batch())
     check_equal_on_all_ranks(model)
     fela.close()
+
+
+@case
+def float16_overflows_where_one_process_does() -> None:
+    """Sums over the batch would: of 8 and more gradients of about the scale of the loss."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        (plain, _), (model, fela) = small(by_tokens=False), small()
+    finally:
+        keras.config.set_dtype_policy(policy)
+    for one in (plain, model):
+        inner = keras.optimizers.SGD(0.01)
+        one.compile(keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**13), "mse")
+    parts = [batch(SAMPLES, rank) for rank in range(trepak.size())]
+    for _ in range(3):
+        plain.train_on_batch(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+        model.train_on_batch(*batch())
+    check_equal_on_all_ranks(model)
+    for got, wanted in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-3)
+    scales = [float(one.optimizer.dynamic_scale) for one in (model, plain)]
+    assert scales[0] == scales[1] == 2.0**13, scales
+    fela.close()

@@ -177,6 +177,7 @@ class Training:
             self._model.optimizer.ensure_built(self._model.trainable_variables)
             self._agree_on_seeds()
             first = self._agree(samples)
+            self._update.expect(sum(self.batch_sizes))
             reduction = Reduction(self.rules.members(basics.size()))
             worker = FelaWorker(self.rules.on(self.batch_sizes))
             loop = TokenLoop(worker, self._trainer, self._partition, self._batches, first)
