@@ -162,15 +162,14 @@ class LiarToPeer : public Liar<FelaPeer> {
  public:
   LiarToPeer()
       : Liar(std::make_shared<FelaPeer>(Endpoint::Options{0, 2, FelaPeers::kDeadline}, 2,
-                                        std::make_shared<ErrorLatch>()),
-             1) {}
+                                        std::make_shared<ErrorLatch>())) {}
 
   // What rank 0 finds while it waits for a chunk that does not come.
   Status Find() {
     auto promise = std::make_shared<std::promise<Status>>();
     std::future<Status> future = promise->get_future();
-    heard_by->Take({{{0, 100, kName.kind}, 1}},
-                   [promise](const Status& status, const auto&) { promise->set_value(status); });
+    to().Take({{{0, 100, kName.kind}, 1}},
+              [promise](const Status& status, const auto&) { promise->set_value(status); });
     return future.wait_for(FelaPeers::kDeadline) == std::future_status::ready
                ? future.get()
                : InternalError("it never ended");
@@ -212,7 +211,7 @@ TEST(FelaPeerFaultsTest, GarbageIsAnErrorAndNoMore) {
   for (int i = 0; i < 200; ++i) {
     LiarToPeer liar;
     const uint64_t first = random() % 2;
-    liar.heard_by->DropBefore(first);
+    liar.to().DropBefore(first);
     Message garbage = MessageOfPart({kName, 0, 2}, Payload::Copy(std::string(random() % 99, 'x')));
     garbage.header.kind = random() % 4 == 0 ? KindOf("fela", random() % 0xf0) : fela::kChunk;
     garbage.header.round = random() % 4 == 0 ? random() : random() % 4;
@@ -226,7 +225,7 @@ TEST(FelaPeerFaultsTest, GarbageIsAnErrorAndNoMore) {
         (header.round < first || ((header.slice & 0xffff) == 0 && header.round < first + 2));
     liar.Say(garbage);
     liar.Settle();
-    const Status status = liar.heard_by->Put({first, 1, kName.kind}, FelaTensors(1));
+    const Status status = liar.to().Put({first, 1, kName.kind}, FelaTensors(1));
     EXPECT_EQ(status.ok(), is_chunk) << status;
   }
 }

@@ -55,7 +55,7 @@ std::string Heard(Message message, uint32_t rank = kServer) {
                         rank);
   liar.Say(std::move(message));
   liar.Settle();
-  return std::string(liar.heard_by->status().message());
+  return std::string(liar.to().status().message());
 }
 
 TEST(FelaWorkerTest, OnlyTheTokenServerSaysWhatToDo) {
