@@ -100,8 +100,8 @@ def _close_beside(session: int) -> None:
     """Closes a session without having anybody wait: the garbage collector calls this anywhere."""
     if session in _open:
         thread = threading.Thread(target=close_session, args=[session], name="trepak session")
-        _ending.add(thread)
         thread.start()
+        _ending.add(thread)
 
 
 def statistics(system: str, session: int) -> dict[str, Any]:
