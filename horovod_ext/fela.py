@@ -108,7 +108,10 @@ class Part(NamedTuple):
 
 
 class FelaWorker:
-    """This rank, as the token server knows it. Its session opens when it is made."""
+    """This rank, as the token server knows it. Its session opens when it is made.
+
+    It ends with `close`, or when nobody has this any more.
+    """
 
     def __init__(self, rules: Mapping[str, Any], transport: str = "auto") -> None:
         """Opens the session; a collective call.
@@ -121,6 +124,7 @@ class FelaWorker:
             tf.errors.InvalidArgumentError: the rules can't be followed; says why.
         """
         self._session = sessions.open_session(_SYSTEM, {"rules": rules, "transport": transport})
+        sessions.close_with(self, self._session)
 
     @property
     def is_open(self) -> bool:

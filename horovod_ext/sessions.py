@@ -10,6 +10,8 @@ import atexit
 import functools
 import secrets
 import socket
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +25,7 @@ _SECRET_BYTES = 32
 _URGENT = 46  # DSCP of small messages that everybody waits for
 
 _open: dict[int, str] = {}  # by number, of which system
+_ending: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # that close what nobody has
 _next_number = 0  # none is drawn twice: an optimizer of a job before must not meet another's flows
 
 
@@ -85,6 +88,22 @@ def close_session(session: int) -> None:
         )
 
 
+def close_with(owner: Any, session: int) -> None:
+    """Has a session end on this rank when an object is not there any more; not a collective call.
+
+    The others are told that this rank is done, and see an error only if they still wait for it.
+    """
+    weakref.finalize(owner, _close_beside, session).atexit = False  # it ends then in any case
+
+
+def _close_beside(session: int) -> None:
+    """Closes a session without having anybody wait: the garbage collector calls this anywhere."""
+    if session in _open:
+        thread = threading.Thread(target=close_session, args=[session], name="trepak session")
+        thread.start()
+        _ending.add(thread)
+
+
 def statistics(system: str, session: int) -> dict[str, Any]:
     """Returns what a session has counted on this rank: the system's own names, with units."""
     counted: dict[str, Any] = call("session_statistics", system=system, session=session)
@@ -103,8 +122,10 @@ def _close_at_exit() -> None:
 
 
 def _close_all() -> None:
-    while _open:
-        close_session(next(reversed(_open)))
+    for session in reversed(list(_open)):
+        close_session(session)
+    for thread in list(_ending):
+        thread.join()
 
 
 def described(dtype: Any, shapes: Sequence[Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 // Parameter Chunks as tensors: a Trainer puts what its token has made, and takes what it needs.
 
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "ops/payload_tensor.h"
 #include "ops/runtime/fela/fela_peer.h"
 #include "ops/session_ops.h"
+#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -187,15 +189,38 @@ class FelaTakeOp : public tensorflow::AsyncOpKernel {
     for (int64_t i = 0; i < names.size(); ++i) {
       wanted.push_back({names.Name(i), names.Holder(i)});
     }
-    peer->Take(std::move(wanted), [this, context, peer, done = std::move(done)](
-                                      const Status& status, std::vector<FelaTensors> chunks) {
-      auto end = [this, context, done, status, chunks = std::move(chunks)] {
-        context->SetStatus(status.ok() ? Output(context, chunks) : ErrorOf(status));
+    // If another op of the step fails, nobody wants the chunks any more.
+    tensorflow::CancellationManager* const cancellation = context->cancellation_manager();
+    const uint64_t number = peer->DrawNumber();
+    const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+    tensorflow::CancellationToken token = tensorflow::CancellationManager::kInvalidToken;
+    if (cancellation != nullptr) {  // calls without a graph have none
+      token = cancellation->get_cancellation_token();
+      const auto cancel = [peer, number, cancelled] {
+        cancelled->store(true);
+        peer->CancelTake(number);
+      };
+      OP_REQUIRES_ASYNC(context, cancellation->RegisterCallback(token, cancel),
+                        absl::CancelledError("the step was cancelled"), done);
+    }
+    auto took = [this, context, cancellation, token, cancelled, done = std::move(done)](
+                    const Status& status, std::vector<FelaTensors> chunks) {
+      if (cancellation != nullptr) {
+        cancellation->TryDeregisterCallback(token);
+      }
+      auto end = [this, context, done, status, cancelled, chunks = std::move(chunks)] {
+        context->SetStatus(status.ok()         ? Output(context, chunks)
+                           : cancelled->load() ? absl::CancelledError("the step was cancelled")
+                                               : ErrorOf(status));
         done();
       };
       // In one of TensorFlow's threads: meanwhile others' chunks come in.
       context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(std::move(end));
-    });
+    };
+    peer->Take(std::move(wanted), std::move(took), number);
+    if (cancelled->load()) {
+      peer->CancelTake(number);  // it was cancelled before it began to wait
+    }
   }
 
  private:

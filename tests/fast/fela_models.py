@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -13,6 +13,16 @@ from trepak.models.builder import Builder
 L = keras.layers
 RANDOM = np.random.default_rng(38)
 Case = tuple[keras.Model, list[np.ndarray]]
+
+
+def in_float64() -> Iterator[None]:
+    """Has new layers compute in float64: a fixture."""
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
 
 
 def images(batch: int, size: int = 8, channels: int = 3) -> np.ndarray:
@@ -95,7 +105,9 @@ def text(batch: int) -> Case:
     x = L.Dense(5, activation="tanh")(x)
     scores = L.Dense(3)(L.GRU(4, return_sequences=True)(x))
     out = L.Dense(2)(L.GlobalAveragePooling1D()(x))
-    return keras.Model(words, [out, scores]), [RANDOM.integers(0, 20, (batch, 7))]
+    drawn = RANDOM.integers(0, 20, (batch, 7))
+    drawn[:, 3] = 0  # is masked
+    return keras.Model(words, [out, scores]), [drawn]
 
 
 def shared_within(batch: int) -> Case:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager.cancellation import CancellationManager
 
 from trepak.ops.loader import call, load
 
 RANKS = 2
+DEADLINE = 20  # seconds
 SAMPLES, LABELS, OUTPUT, GRADIENT = range(4)
 NAME = [[0, 7, OUTPUT]]
 RULES = {
@@ -39,7 +43,7 @@ def peers() -> Iterator[None]:
             system="fela",
             session=rank,
             options={
-                "job": {**job, "rank": rank, "deadline_milliseconds": 20_000},
+                "job": {**job, "rank": rank, "deadline_milliseconds": 1000 * DEADLINE},
                 "rules": RULES,
                 "transport": "flows",
             },
@@ -202,3 +206,25 @@ def test_a_session_that_is_not_open_is_named() -> None:
     for act in (lambda: put(NAME, [8], [X], rank=9), lambda: take(NAME, [tf.float32], [[64]], 9)):
         with pytest.raises(tf.errors.NotFoundError, match="Fela does not run"):
             act()
+
+
+def test_a_cancelled_step_waits_no_longer() -> None:
+    """For what does not come; the deadline is far away."""
+
+    @tf.function
+    def wait(wanted: tf.Tensor) -> Any:
+        return load().trepak_fela_take(wanted, dtypes=[tf.float32], row_shapes=[[64]], session=0)
+
+    absent = tf.constant([[0, 7, OUTPUT, 1]], tf.int64)
+    manager = CancellationManager()
+    cancellable = manager.get_cancelable_function(wait.get_concrete_function(absent))
+    for seconds in (0.5, 0):  # while it waits, and before
+        timer = threading.Timer(seconds, manager.start_cancel)
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(tf.errors.CancelledError):
+            cancellable(absent)
+        assert time.monotonic() - began < DEADLINE / 2
+        timer.join()
+    put(NAME, [8], [X])
+    np.testing.assert_array_equal(wait([[0, 7, OUTPUT, 0]])[0], X)

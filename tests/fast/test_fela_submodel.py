@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import fela_models
@@ -17,15 +17,7 @@ from hypothesis import strategies as st
 from trepak.tf_plugins.fela.graph import graph_of
 from trepak.tf_plugins.fela.partition import Partition, partition
 
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
+_float64 = pytest.fixture(autouse=True)(fela_models.in_float64)
 
 
 class Step(NamedTuple):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import fela_models
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,78 +14,61 @@ from hypothesis import strategies as st
 
 from trepak.tf_plugins.fela.graph import graph_of
 from trepak.tf_plugins.fela.partition import Partition, partition
-from trepak.tf_plugins.fela.submodel import SubModel
+from trepak.tf_plugins.fela.token_trainer import TokenTrainer
 
 BATCH = 12
-Token = Sequence[int]  # the numbers of its samples
 
 
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
+_float64 = pytest.fixture(autouse=True)(fela_models.in_float64)
 
 
-class Level:
-    """A sub-model's tokens: forward, and backward with the gradients of what they have made."""
+def loss(outputs: Sequence[Any], labels: Sequence[Any]) -> Any:
+    """Returns a mean over samples: the labels say how much each counts."""
+    return tf.add_n([tf.reduce_mean(labels[0][:, None] * out**2) * out.shape[1] for out in outputs])
 
-    def __init__(self, sub: SubModel, tokens: Sequence[Token]) -> None:
-        self.sub, self.tokens = sub, [np.array(token) for token in tokens]
-        self.values = [tf.identity(v.value) for v in sub.trainable]
-        self.done: list[Any] = []
 
-    def forward(self, inputs: Sequence[Any]) -> list[Any]:
-        """Takes and returns tensors of all samples, in their order."""
-        state = [tf.identity(v.value) for v in self.sub.state]
-        for token in self.tokens:
-            mine = [tf.gather(x, token) for x in inputs]
-            with tf.GradientTape() as tape:
-                tape.watch([self.values, mine])
-                done = self.sub.forward(self.values, state, mine, tf.constant(token), 3)
-                loss = done.loss * len(token) / BATCH
-            self.done.append((tape, mine, done.outputs, loss))
-        order = np.argsort(np.concatenate(self.tokens))
-        made = zip(*(outputs for _, _, outputs, _ in self.done), strict=True)
-        return [tf.gather(tf.concat(pieces, 0), order) for pieces in made]
+def rows(tensors: Sequence[Any], ids: Any) -> list[Any]:
+    return [tf.gather(one, ids) for one in tensors]
 
-    def backward(self, upstream: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Returns the gradients of the inputs, of all samples, and those of the variables."""
-        order = np.argsort(np.concatenate(self.tokens))
-        pieces, grads = [], [tf.zeros_like(v) for v in self.values]
-        for token, (tape, mine, outputs, loss) in zip(self.tokens, self.done, strict=True):
-            found = tape.gradient(
-                [*outputs, loss],
-                [mine, self.values],
-                output_gradients=[*(tf.gather(g, token) for g in upstream), tf.ones_like(loss)],
-                unconnected_gradients="zero",
-            )
-            pieces.append(found[0])
-            grads = [a + b for a, b in zip(grads, found[1], strict=True)]
-        back = [tf.gather(tf.concat(of_one, 0), order) for of_one in zip(*pieces, strict=True)]
-        return back, grads
+
+def in_order(tokens: Sequence[Any], made: Sequence[Sequence[Any]]) -> list[Any]:
+    """Returns what tokens have made as tensors of all samples."""
+    order = np.argsort(np.concatenate(tokens))
+    return [tf.gather(tf.concat(pieces, 0), order) for pieces in zip(*made, strict=True)]
 
 
 def iteration(parts: Partition, inputs: Sequence[Any], tokens: Any) -> dict[str, Any]:
-    """Returns the gradients of all variables, of a mean over samples of a function of each."""
-    levels = [Level(sub, of_one) for sub, of_one in zip(parts.sub_models, tokens, strict=True)]
+    """Returns the gradients of all variables, of the mean over samples, and trains by tokens."""
+    trainer = TokenTrainer(parts, loss, lambda one: one, eager=True)
+    trainer.begin(3)
+    last = len(parts.sub_models) - 1
     crossing = [tf.constant(x) for x in inputs]
-    for level in levels:
-        crossing = level.forward(crossing)
-    upstream = [2 * out * (np.arange(BATCH)[:, None] + 1) / BATCH for out in crossing]
-    found = {}
-    for level in reversed(levels):
-        upstream, grads = level.backward(upstream)
-        found |= {v.path: g for v, g in zip(level.sub.trainable, grads, strict=True)}
-    return found
+    for i, level in enumerate(tokens[:-1]):
+        made = [
+            trainer.forward(i, number, rows(crossing, ids), tf.constant(ids), {})[0]
+            for number, ids in enumerate(level, last * BATCH * i)
+        ]
+        crossing = in_order(level, made)
+    made = [
+        trainer.last(rows(crossing, ids), [tf.constant(ids + 1.0)], tf.constant(ids))[0]
+        for ids in tokens[-1]
+    ]
+    for i, level in reversed(list(enumerate(tokens[:-1]))):
+        upstream = in_order(tokens[i + 1], made)
+        made = [
+            trainer.backward(i, number, rows(upstream, ids))[0]
+            for number, ids in enumerate(level, last * BATCH * i)
+        ]
+    return {
+        v.path: gradient / BATCH
+        for sub, sums in zip(parts.sub_models, trainer.sums, strict=True)
+        for v, gradient in zip(sub.trainable, sums.gradients, strict=True)
+    }
 
 
 def test_gradients_do_not_depend_on_cuts_and_tokens() -> None:
     model, inputs = fela_models.dropped(BATCH)
-    everyone = range(BATCH)
+    everyone = np.arange(BATCH)
     whole = iteration(partition(model, []), inputs, [[everyone]])
     assert len(whole) == len(model.trainable_variables)
     names = [node.operation.name for node in graph_of(model).nodes][:-1]
@@ -98,7 +80,7 @@ def test_gradients_do_not_depend_on_cuts_and_tokens() -> None:
         parts = partition(model, cuts)
         tokens = []
         for _ in parts.sub_models:
-            order = data.draw(st.permutations(everyone))
+            order = data.draw(st.permutations(range(BATCH)))
             at = data.draw(st.sets(st.integers(1, BATCH - 1), max_size=4))
             tokens.append(np.split(np.array(order), sorted(at)))
         found = iteration(parts, inputs, tokens)

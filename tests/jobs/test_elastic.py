@@ -14,6 +14,7 @@ from conftest import WORKERS, finish, start
 
 EPOCHS = 8
 ROWS, BATCH = 80, 8
+RECORDS = ("horovod", "local_sgd")  # which rows it trains on
 
 
 def launch(tmp_path: Path, hosts: list[str], np: int, max_np: int, way: str = "") -> tuple:
@@ -80,7 +81,7 @@ def check_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("way", ["horovod", "geryon", "local_sgd"])
+@pytest.mark.parametrize("way", ["horovod", "geryon", "local_sgd", "fela"])
 def test_goes_on_after_a_rank_is_killed(tmp_path: Path, way: str) -> None:
     # A lost rank's host is not used again, so the ranks live on two.
     process, _ = launch(tmp_path, ["localhost:1", "127.0.0.1:1"], np=2, max_np=2, way=way)
@@ -92,12 +93,12 @@ def test_goes_on_after_a_rank_is_killed(tmp_path: Path, way: str) -> None:
     finally:
         code, output = finish(process, 100)
     check_end(tmp_path, code, output, size=1)
-    if way != "geryon":
+    if way in RECORDS:
         check_rows(tmp_path)
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("way", ["horovod", "geryon", "local_sgd"])
+@pytest.mark.parametrize("way", ["horovod", "geryon", "local_sgd", "fela"])
 def test_takes_in_a_rank_that_is_added(tmp_path: Path, way: str) -> None:
     process, listing = launch(tmp_path, ["localhost:1"], np=1, max_np=2, way=way)
     try:
@@ -107,5 +108,5 @@ def test_takes_in_a_rank_that_is_added(tmp_path: Path, way: str) -> None:
     finally:
         code, output = finish(process, 100)
     check_end(tmp_path, code, output, size=2)
-    if way != "geryon":
+    if way in RECORDS:
         check_rows(tmp_path)

@@ -3,8 +3,9 @@
 Ranks share the rows of the data. Where `fit` begins it writes to $OUT/begun what was done before,
 and the model writes which rows it trains on to $OUT/trained. With WAY=geryon, where it does not,
 gradients travel on Geryon's flows, and overlap the next step. With WAY=local_sgd ranks apply their
-own, and average every second step. The first rank of a host calls `leave` when there is the file
-$OUT/leave.HOST. Training ends before all epochs, after the epoch that $OUT/enough tells.
+own, and average every second step. With WAY=fela they train by tokens. The first rank of a host
+calls `leave` when there is the file $OUT/leave.HOST. Training ends before all epochs, after the
+epoch that $OUT/enough tells.
 """
 
 from __future__ import annotations
@@ -73,9 +74,12 @@ def main() -> None:
     hvd.init()
     keras.utils.set_random_seed(hvd.rank())
     layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
-    transport = trepak.Geryon() if os.environ.get("WAY") == "geryon" else None
-    model = Recording(layers) if transport is None else keras.Sequential(layers)
-    sync = trepak.LocalSGD(H=2) if os.environ.get("WAY") == "local_sgd" else None
+    way = os.environ.get("WAY")
+    transport = trepak.Geryon() if way == "geryon" else None
+    model = keras.Sequential(layers) if way in ("geryon", "fela") else Recording(layers)
+    sync = trepak.LocalSGD(H=2) if way == "local_sgd" else None
+    if way == "fela":
+        fela = trepak.Fela(model, [model.layers[0].name], threshold=2)
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.Adam(0.01), transport=transport, sync=sync
     )
@@ -116,6 +120,7 @@ def main() -> None:
         )
 
     train(state)
+    assert way != "fela" or fela.statistics()["iterations"] > 0
     (OUT / f"done.{os.getpid()}").write_text(f"{hvd.rank()} {hvd.size()} {state.epoch}")
 
 

@@ -93,6 +93,7 @@ class Fela:
             recompute,
         )
         self._training: Training | None = None
+        self._is_fitting = False
         methods = flushing_methods(lambda _: self._flush(), lambda _: self._begin())
         methods |= {"compile": self._compiling, "fit": self._fitting(methods["fit"])}
         hook = ModelHook(_NAME, methods, self._function, True, self._close, self._flush)
@@ -143,12 +144,15 @@ class Fela:
             fit = flushing(model, plain)
 
             def method(*args: Any, **kwargs: Any) -> Any:
+                self._is_fitting = True
                 try:
                     return fit(*args, **kwargs)
                 except BaseException as error:
                     if self._training is not None:
                         self._training.give_up(error)
                     raise
+                finally:
+                    self._is_fitting = False
 
             return method
 
@@ -160,7 +164,8 @@ class Fela:
             distribute(model)  # it may have been compiled before
             self.partition = partition_again(model, self.partition)
             self._training = Training(model, self.partition, self._rules)
-        return self._training.step
+        training = self._training
+        return lambda iterator: training.step(iterator, by_itself=not self._is_fitting)
 
     def _begin(self) -> None:
         """Lets `fit` have another batch size than before."""

@@ -80,7 +80,7 @@ class TokenTrainer:
             partition: of the model.
             loss: takes the last sub-model's outputs and the label chunks' tensors; returns the mean
                 over the batch, a scalar, and updates metrics.
-            scale: scales a loss as the optimizer wants it.
+            scale: see `Update.scale`.
             eager: run without graphs.
         """
         self._sub_models, self._loss, self._scale = partition.sub_models, loss, scale

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange
@@ -53,19 +54,27 @@ class Training:
                     "gradient could go back: cut elsewhere."
                 )
 
-    def step(self, iterator: Iterator[Any]) -> Any:
+    def step(self, iterator: Iterator[Any], by_itself: bool = False) -> Any:
         """Trains on a batch: Keras' train function; returns logs.
 
+        Args:
+            iterator: its next batch.
+            by_itself: it is not one of `fit`, whose first one the others are measured by: ranks
+                agree on each batch.
+
         Raises:
+            ValueError: this batch is larger than the first one of `fit`, or nobody has a sample.
             StopIteration: there is no more data.
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
         if self._open is not None and not self._open[0].is_open:
             self.abandon()  # Horovod was shut down since
         data = next(iter(iterator))  # where ranks go in lockstep it is a list
+        if by_itself:
+            self._end_if_outgrown(int(keras.tree.flatten(data)[0].shape[0]))
         inputs, labels = self._batches.split(data)
-        worker, loop, reduction = self._opened(data, int(inputs[0].shape[0]), bool(labels))
         try:
+            worker, loop, reduction = self._opened(data, int(inputs[0].shape[0]), bool(labels))
             return self._iterate(worker, loop, reduction, inputs, labels)
         except BaseException as error:  # an interrupt, too: others would wait for this rank
             self.give_up(error)
@@ -79,12 +88,21 @@ class Training:
         inputs: Sequence[Any],
         labels: Sequence[Any],
     ) -> Any:
+        rank, samples = basics.rank(), int(inputs[0].shape[0])
+        if samples > self.batch_sizes[rank]:
+            raise ValueError(
+                f"rank {rank} has a batch of {samples} samples, where the first one of fit had "
+                f"{self.batch_sizes[rank]}, for which tokens were made: let fit begin with the "
+                "largest batch, or call train_on_batch."
+            )
+
         def trained(sub_model: int) -> None:
             sums = self._trainer.sums[sub_model]
             reduction.start(sub_model, [*sums.gradients, *sums.state])
 
         over = loop.run(inputs, labels, trained)
         sums = reduction.finish(worker.check)
+        _check_that_any(over.samples)
         self._trainer.end()
         self._is_apart = reduction.is_partial
         mine = [self._partition.sub_models[i] for i in sums]
@@ -130,6 +148,15 @@ class Training:
         self._trainer.end()
         self._batches.forget()
 
+    def _end_if_outgrown(self, samples: int) -> None:
+        """Ends the session if a rank's batch is larger than what it was opened for.
+
+        A collective call.
+        """
+        outgrown = self._open is None or samples > self.batch_sizes[basics.rank()]
+        if any(exchange.gather(outgrown, "whether Fela's batches have grown")):
+            self.close()
+
     def _agree_on_seeds(self) -> None:
         """Gives all ranks the first one's: a sample's mask is the same wherever it is drawn."""
         states = [v for one in self._partition.sub_models for v in one.state]
@@ -142,7 +169,6 @@ class Training:
     ) -> tuple[FelaWorker, TokenLoop, Reduction]:
         if self._open is None:
             if not has_labels:
-                self._batches.forget()
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
@@ -151,6 +177,7 @@ class Training:
             self._model.optimizer.ensure_built(self._model.trainable_variables)
             self._agree_on_seeds()
             first = self._agree(samples)
+            self._update.expect(sum(self.batch_sizes))
             reduction = Reduction(self.rules.members(basics.size()))
             worker = FelaWorker(self.rules.on(self.batch_sizes))
             loop = TokenLoop(worker, self._trainer, self._partition, self._batches, first)
@@ -169,10 +196,19 @@ class Training:
         self.batch_sizes = [one[0] for one in told]
         stuck = [rank for rank, one in enumerate(told) if one[2]]
         if stuck:
-            self._batches.forget()
             raise RuntimeError(
                 f"an iteration of Fela failed while ranks {stuck} summed gradients, and Horovod "
                 "still waits for the others: call hvd.shutdown() and hvd.init() on all ranks "
                 "before training goes on."
             )
+        _check_that_any(sum(self.batch_sizes))
         return int(told[_ROOT][1])
+
+
+def _check_that_any(samples: int) -> None:
+    """Raises ValueError if all ranks together have no samples; the same on all."""
+    if not samples:
+        raise ValueError(
+            "no rank has a sample in this batch, whose mean loss would be 0 / 0: leave empty "
+            "batches out of the data."
+        )

@@ -19,6 +19,9 @@ class Update:
     def __init__(self, model: Any, partition: Partition, batches: BatchFormat) -> None:
         """Makes it of a model that was checked."""
         self._model, self._partition, self._batches = model, partition, batches
+        # What losses are multiplied by before gradients are taken, so that these don't overflow: a
+        # power of two, which changes no digit.
+        self._unit = tf.Variable(1.0, trainable=False, dtype=tf.float64)
         eager = bool(model.run_eagerly)
         self._applied = self._apply if eager else tf.function(self._apply)
 
@@ -36,9 +39,17 @@ class Update:
         model.compute_metrics(None, y, y_pred, sample_weight=sample_weight)
         return loss
 
+    def expect(self, samples: int) -> None:
+        """Sets how many samples iterations have at most, of all ranks; the same on all ranks."""
+        self._unit.assign(2.0 ** -(samples - 1).bit_length())
+
     def scale(self, loss: Any) -> Any:
-        """Returns a loss as the optimizer wants it: a LossScaleOptimizer scales it."""
-        return self._model.optimizer.scale_loss(loss)
+        """Returns a loss, a sum over samples, for gradients that are to be added up.
+
+        They are about as large as those of the mean over all ranks' samples, which a
+        LossScaleOptimizer scales.
+        """
+        return self._model.optimizer.scale_loss(loss) * tf.cast(self._unit, loss.dtype)
 
     def apply(
         self,
@@ -51,7 +62,8 @@ class Update:
 
         Args:
             sub_models: those that this rank updates.
-            sums: of each, over all ranks: gradients, then state times samples.
+            sums: of each, over all ranks: gradients of what `scale` returns, then state times
+                samples.
             samples: of all ranks.
             loss: the sum over them.
 
@@ -69,12 +81,13 @@ class Update:
         gradients: list[Any] = []
         variables: list[Any] = []
         losses = [tf.zeros([], tf.float64)]
+        divisor = samples * self._unit
         for sub_model, of_sub_model in zip(sub_models, sums, strict=True):
             count = len(sub_model.trainable)
             loss, of_weights = self._regularization(sub_model)
             losses.append(tf.cast(loss, tf.float64))
             gradients += [
-                one / tf.cast(samples, one.dtype) + tf.cast(of_weight, one.dtype)
+                one / tf.cast(divisor, one.dtype) + tf.cast(of_weight, one.dtype)
                 for one, of_weight in zip(of_sub_model[:count], of_weights, strict=True)
             ]
             variables += sub_model.trainable
@@ -89,6 +102,6 @@ class Update:
         with tf.GradientTape() as tape:
             tape.watch(values)
             loss = sub_model.regularization(values)
-            scaled = self.scale(loss)
+            scaled = self._model.optimizer.scale_loss(loss)
         zero = tf.UnconnectedGradients.ZERO
         return loss, tape.gradient(scaled, values, unconnected_gradients=zero)

@@ -6,7 +6,7 @@
 #include <future>
 #include <thread>
 
-#include "ops/runtime/net/fake_network.h"
+#include "ops/runtime/net/fake_peers.h"
 
 namespace trepak {
 namespace {
@@ -17,60 +17,38 @@ using testing::HasSubstr;
 constexpr milliseconds kDeadline{20'000};
 
 // All ranks of a job in one process. A model is one number.
-class Job {
+class Job : public FakePeers<AdpsgdPeer> {
  public:
-  explicit Job(uint32_t size, milliseconds deadline = kDeadline) {
-    std::vector<std::string> addresses;
-    AdpsgdPeer::Rules rules;
-    rules.type = ElementType::kFloat64;
-    rules.elements = 1;
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      addresses.push_back("peer " + std::to_string(rank));
-      peers_.push_back(std::make_unique<AdpsgdPeer>(Endpoint::Options{rank, size, deadline}, rules,
-                                                    std::make_shared<ErrorLatch>()));
-      peers_[rank]->Attach(network.Make(addresses[rank], peers_[rank].get()));
-    }
-    for (auto& peer : peers_) {
-      EXPECT_TRUE(peer->Connect(addresses, {0}).ok());
-    }
-  }
-
-  ~Job() {
-    for (auto& peer : peers_) {
-      peer->Cancel(CancelledError("the test is over"));
-    }
-    peers_.clear();
-  }
+  explicit Job(uint32_t size, milliseconds deadline = kDeadline)
+      : FakePeers(size, [=](uint32_t rank) {
+          AdpsgdPeer::Rules rules;
+          rules.type = ElementType::kFloat64;
+          rules.elements = 1;
+          return std::make_shared<AdpsgdPeer>(Endpoint::Options{rank, size, deadline}, rules,
+                                              std::make_shared<ErrorLatch>());
+        }) {}
 
   static Payload Number(double value) { return Payload::Copy(&value, sizeof(value)); }
 
   // A step that changes the model by so much.
   Status Step(uint32_t rank, double change, uint64_t samples = 1) {
-    return peers_[rank]->Add(Number(Value(rank) + change), samples);
+    return peer(rank).Add(Number(Value(rank) + change), samples);
   }
 
   double Value(uint32_t rank) {
     Payload values;
-    EXPECT_TRUE(peers_[rank]->Load(&values).ok());
+    EXPECT_TRUE(peer(rank).Load(&values).ok());
     return *static_cast<const double*>(values.data());
   }
 
   Status Settle(uint32_t rank) {
     auto promise = std::make_shared<std::promise<Status>>();
-    peers_[rank]->Settle([promise](const Status& status) { promise->set_value(status); });
+    peer(rank).Settle([promise](const Status& status) { promise->set_value(status); });
     std::future<Status> future = promise->get_future();
     return future.wait_for(kDeadline) == std::future_status::ready
                ? future.get()
                : InternalError("it never settled");
   }
-
-  AdpsgdPeer& peer(uint32_t rank) { return *peers_[rank]; }
-
- public:
-  FakeNetwork network;  // outlives the ranks
-
- private:
-  std::vector<std::unique_ptr<AdpsgdPeer>> peers_;
 };
 
 TEST(AdpsgdPeerTest, TwoRanksMeetInTheMiddle) {

@@ -10,13 +10,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "ops/runtime/chicle/chunk_mover.h"
 #include "ops/runtime/chicle/chunk_testing.h"
-#include "ops/runtime/net/fake_network.h"
+#include "ops/runtime/net/fake_peers.h"
 
 namespace trepak {
 
@@ -28,34 +27,21 @@ struct Moved {
 };
 
 // Thread safety: each rank's calls in one thread.
-class ChunkFakeJob {
+class ChunkFakeJob : public FakePeers<ChunkMover> {
  public:
-  explicit ChunkFakeJob(uint32_t size, std::chrono::milliseconds deadline = kMoveDeadline) {
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      addresses_.push_back("mover " + std::to_string(rank));
-      movers_.push_back(std::make_shared<ChunkMover>(Endpoint::Options{rank, size, deadline},
-                                                     std::make_shared<ErrorLatch>()));
-      movers_[rank]->Attach(network.Make(addresses_[rank], movers_[rank].get()));
-    }
-    for (auto& mover : movers_) {
-      EXPECT_EQ(mover->Connect(addresses_, {0}), OkStatus());
-    }
-  }
-
-  ~ChunkFakeJob() {
-    for (auto& mover : movers_) {
-      mover->Cancel(CancelledError("the test is over"));
-      mover->Shutdown();
-    }
-  }
+  explicit ChunkFakeJob(uint32_t size, std::chrono::milliseconds deadline = kMoveDeadline)
+      : FakePeers(size, [=](uint32_t rank) {
+          return std::make_shared<ChunkMover>(Endpoint::Options{rank, size, deadline},
+                                              std::make_shared<ErrorLatch>());
+        }) {}
 
   std::future<Moved> Begin(uint32_t rank, const std::vector<OutgoingChunk>& outgoing,
                            const std::vector<ExpectedChunk>& expected) {
     auto promise = std::make_shared<std::promise<Moved>>();
-    movers_[rank]->Move(outgoing, expected,
-                        [promise](const Status& status, std::vector<ArrivedChunk> arrived) {
-                          promise->set_value({status, std::move(arrived)});
-                        });
+    peer(rank).Move(outgoing, expected,
+                    [promise](const Status& status, std::vector<ArrivedChunk> arrived) {
+                      promise->set_value({status, std::move(arrived)});
+                    });
     return promise->get_future();
   }
 
@@ -69,27 +55,6 @@ class ChunkFakeJob {
              const std::vector<ExpectedChunk>& expected) {
     return End(Begin(rank, outgoing, expected));
   }
-
-  // A rank dies.
-  void Kill(uint32_t rank) {
-    network.Cut(addresses_[rank]);
-    movers_[rank]->Cancel(CancelledError("this rank was killed"));
-  }
-
-  ChunkMover& mover(uint32_t rank) { return *movers_[rank]; }
-
-  // Until all that was sent has been handled.
-  void Settle() const {
-    while (!network.Idle()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
-  FakeNetwork network;  // outlives the ranks
-
- private:
-  std::vector<std::string> addresses_;
-  std::vector<std::shared_ptr<ChunkMover>> movers_;
 };
 
 // Whose the chunks of a job are, which all ranks know; tasks 2r and 2r + 1 are rank r's.

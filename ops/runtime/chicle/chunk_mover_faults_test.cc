@@ -139,34 +139,20 @@ TEST(ChunkMoverFaultsTest, TheDeadlineIsOfEachChunk) {
 
 TEST(ChunkMoverFaultsTest, WhoHasLeftIsNamed) {
   ChunkFakeJob job(3);
-  job.mover(2).Leave();
+  job.peer(2).Leave();
   EXPECT_THAT(Text(job.Move(0, {}, {{1, 2, 0}})), HasSubstr("rank 2 has ended its training"));
   ChunkFakeJob other(3);
-  other.mover(2).Leave();
+  other.peer(2).Leave();
   EXPECT_EQ(other.Move(0, {}, {}).status, OkStatus()) << "who needs it not goes on";
   EXPECT_THAT(Text(other.Move(0, {{2, 4, RandomChunk(1, 1)}}, {})), HasSubstr("rank 2 has ended"));
 }
 
 // Rank 1 is not a mover, but says what it likes.
-class Liar : public Transport::Receiver {
+class LiarToMover : public Liar<ChunkMover> {
  public:
-  Liar() {
-    mover->Attach(network.Make("mover 0", mover.get()));
-    transport = network.Make("mover 1", this);
-    EXPECT_EQ(mover->Connect({"mover 0", "mover 1"}, {0}), OkStatus());
-    EXPECT_EQ(transport->Open({0, 0, 0, "mover 0"}, milliseconds(100)), OkStatus());
-  }
-  ~Liar() override {
-    mover->Cancel(CancelledError("the test is over"));
-    mover->Shutdown();
-    transport->Stop();
-  }
-
-  void Say(Message message) {
-    message.header.sender = 1;
-    message.header.sequence = next_++;
-    EXPECT_EQ(transport->Send(0, 0, std::move(message)), OkStatus());
-  }
+  LiarToMover()
+      : Liar(std::make_shared<ChunkMover>(Endpoint::Options{0, 2, kMoveDeadline},
+                                          std::make_shared<ErrorLatch>())) {}
 
   void SayChunk(Payload block, uint64_t number = 0, uint32_t task = 0, uint32_t id = 1) {
     Message message;
@@ -182,42 +168,30 @@ class Liar : public Transport::Receiver {
   Moved Move(const std::function<void()>& lie) {
     auto promise = std::make_shared<std::promise<Moved>>();
     std::future<Moved> future = promise->get_future();
-    mover->Move({{1, 2, RandomChunk(3, 3)}}, {{1, 1, 0}, {2, 1, 0}},
-                [promise](const Status& status, std::vector<ArrivedChunk> arrived) {
-                  promise->set_value({status, std::move(arrived)});
-                });
+    to().Move({{1, 2, RandomChunk(3, 3)}}, {{1, 1, 0}, {2, 1, 0}},
+              [promise](const Status& status, std::vector<ArrivedChunk> arrived) {
+                promise->set_value({status, std::move(arrived)});
+              });
     lie();
     return ChunkFakeJob::End(std::move(future));
   }
-
-  void OnMessage(Message) override {}
-  void OnFailure(uint32_t, const Status&) override {}
-  void OnTick() override {}
-
-  FakeNetwork network;
-  std::shared_ptr<ChunkMover> mover = std::make_shared<ChunkMover>(
-      Endpoint::Options{0, 2, kMoveDeadline}, std::make_shared<ErrorLatch>());
-  std::unique_ptr<Transport> transport;
-
- private:
-  uint64_t next_ = 0;
 };
 
 TEST(ChunkMoverFaultsTest, WhatIsNoChunkIsAnErrorThatNamesIt) {
-  Liar liar;
+  LiarToMover liar;
   Payload block = CopyOf(RandomChunk(1, 1).get());
   static_cast<char*>(block.mutable_data())[block.size() / 2] ^= 1;
   EXPECT_THAT(Text(liar.Move([&] { liar.SayChunk(block); })),
               HasSubstr("rank 0: rank 1 sent, as chunk 1 for task 0 in move 0, what can't be "
                         "taken: chunk 1: its checksum is wrong: it was damaged on its way. The "
                         "sender still has the chunk: move it again in a new session"));
-  Liar other;
+  LiarToMover other;
   EXPECT_THAT(Text(other.Move([&] { other.SayChunk(CopyOf(RandomChunk(2, 2).get())); })),
               HasSubstr("as chunk 1 for task 0 in move 0, what can't be taken: chunk 2"));
 }
 
 TEST(ChunkMoverFaultsTest, AChunkThatComesTwiceIsAnError) {
-  Liar liar;
+  LiarToMover liar;
   const Payload block = CopyOf(RandomChunk(1, 1).get());
   const Moved moved = liar.Move([&] {
     liar.SayChunk(block);
@@ -229,7 +203,7 @@ TEST(ChunkMoverFaultsTest, AChunkThatComesTwiceIsAnError) {
 
 TEST(ChunkMoverFaultsTest, LiesAboutWhatWasTakenAreErrors) {
   const auto error_of = [](uint64_t id, uint64_t number, int times) {
-    Liar liar;
+    LiarToMover liar;
     return Text(liar.Move([&] {
       for (int i = 0; i < times; ++i) {
         Message taken = MessageOf(chicle::kTaken, id);
@@ -260,7 +234,7 @@ TEST(ChunkMoverFaultsTest, GarbageIsAnErrorAndNoMore) {
   std::mt19937 random(1);
   const std::string good(CopyOf(RandomChunk(1, 1).get()).view());
   for (int i = 0; i < 300; ++i) {
-    Liar liar;
+    LiarToMover liar;
     std::string bytes = i % 2 == 0 ? good : std::string(random() % 200, '\0');
     for (size_t k = 0; k < 1 + random() % 9 && !bytes.empty(); ++k) {
       bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);

@@ -99,7 +99,7 @@ void CheckRandomMoves(uint32_t ranks, size_t blocks, size_t moves_each, uint32_t
   }
   uint64_t sent = 0, received = 0, sent_bytes = 0, received_bytes = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    const ChunkMover::Counters counters = job.mover(rank).counters();
+    const ChunkMover::Counters counters = job.peer(rank).counters();
     EXPECT_EQ(counters.moves, blocks * moves_each);
     EXPECT_EQ(counters.bytes_copied, 0u);
     sent += counters.chunks_sent;
@@ -218,7 +218,7 @@ TEST(ChunkMoverTest, ASessionThatIsClosedGivesBackWhatWasUnderWay) {
   const auto a = RandomChunk(1, 1);
   auto first = job.Begin(0, {{1, 2, a}}, {});
   job.Settle();
-  job.mover(0).Cancel(CancelledError("the movers were stopped"));
+  job.peer(0).Cancel(CancelledError("the movers were stopped"));
   EXPECT_EQ(ChunkFakeJob::End(std::move(first)).status.code(), StatusCode::kCancelled);
   EXPECT_EQ(job.Move(0, {{1, 2, a}}, {}).status.code(), StatusCode::kCancelled);
   ChunkFakeJob again(2);

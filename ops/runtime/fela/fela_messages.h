@@ -58,11 +58,42 @@ inline Message MessageOfAssignment(const FelaScheduler::Assignment& a) {
   return message;
 }
 
-// Reads it, for `worker`. Fails, naming the sender, for bytes that are none.
+// What of a token is not in the plan, if something is: a clause that goes on after its number.
+inline std::string NotInPlan(const FelaPlan& plan, const FelaScheduler::Assignment& a) {
+  if (a.stage == 0 || plan.StageOf(a.token) != a.stage) {
+    return "of stage " + std::to_string(a.stage);
+  }
+  if (!plan.MayTrain(a.worker, plan.SubmodelOf(a.stage))) {
+    return "of sub-model " + std::to_string(plan.SubmodelOf(a.stage)) + ", which others train";
+  }
+  for (const FelaScheduler::Input& input : a.inputs) {
+    const uint32_t stage = plan.StageOf(input.token);
+    if (stage == 0 || plan.IsBackward(stage) || input.holder >= plan.workers() ||
+        input.samples > a.samples) {
+      return "that reads " + std::to_string(input.samples) + " samples of token " +
+             std::to_string(input.token) + " from rank " + std::to_string(input.holder);
+    }
+  }
+  uint64_t samples = 0;
+  for (const FelaScheduler::Range& range : a.ranges) {
+    samples += range.count;
+    if (uint64_t{range.first} + range.count > plan.samples()) {
+      return "with " + std::to_string(range.count) + " samples from sample " +
+             std::to_string(range.first) + " on";
+    }
+  }
+  return samples == a.samples
+             ? ""
+             : "of " + std::to_string(a.samples) + " samples that names " + std::to_string(samples);
+}
+
+// Reads it, for `worker`. Fails, naming the sender, for bytes that are none, and for what is not in
+// the plan.
 [[nodiscard]] inline Status ReadAssignment(const Message& message, uint32_t worker,
-                                           FelaScheduler::Assignment* a) {
+                                           const FelaPlan& plan, FelaScheduler::Assignment* a) {
   constexpr size_t kHead = 5;
   constexpr size_t kPerInput = 4;
+  const std::string sent = "rank " + std::to_string(message.header.sender) + " sent ";
   std::vector<uint32_t> words(message.payload.size() / sizeof(uint32_t));
   if (!words.empty()) {
     std::memcpy(words.data(), message.payload.data(), words.size() * sizeof(uint32_t));
@@ -71,15 +102,13 @@ inline Message MessageOfAssignment(const FelaScheduler::Assignment& a) {
   const size_t ranges_at = kHead + kPerInput * inputs;
   if (message.payload.size() % sizeof(uint32_t) != 0 || words.size() < ranges_at ||
       words.size() < kHead || (words.size() - ranges_at) % 2 != 0) {
-    return InvalidArgumentError("rank " + std::to_string(message.header.sender) +
-                                " sent a token of " + std::to_string(message.payload.size()) +
+    return InvalidArgumentError(sent + "a token of " + std::to_string(message.payload.size()) +
                                 " bytes, which is none");
   }
   *a = {worker, words[0], words[1], words[2], words[3] != 0, {}, {}};
   for (size_t at = kHead; at < ranges_at; at += kPerInput) {
     if (words[at] >= kFelaChunkKinds) {
-      return InvalidArgumentError("rank " + std::to_string(message.header.sender) +
-                                  " sent a token with a chunk of kind " +
+      return InvalidArgumentError(sent + "a token with a chunk of kind " +
                                   std::to_string(words[at]) + ", which there is not");
     }
     a->inputs.push_back(
@@ -88,7 +117,10 @@ inline Message MessageOfAssignment(const FelaScheduler::Assignment& a) {
   for (size_t at = ranges_at; at < words.size(); at += 2) {
     a->ranges.push_back({words[at], words[at + 1]});
   }
-  return OkStatus();
+  const std::string wrong = NotInPlan(plan, *a);
+  return wrong.empty() ? OkStatus()
+                       : InvalidArgumentError(sent + "token " + std::to_string(a->token) + " " +
+                                              wrong + ", which is not in the plan");
 }
 
 }  // namespace trepak::fela

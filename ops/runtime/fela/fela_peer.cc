@@ -45,7 +45,7 @@ Status FelaPeer::SendTo(const FelaChunkName& name, uint32_t rank) {
   return OkStatus();
 }
 
-void FelaPeer::Take(std::vector<Wanted> wanted, Callback callback) {
+void FelaPeer::Take(std::vector<Wanted> wanted, Callback callback, uint64_t number) {
   Status status;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -59,7 +59,7 @@ void FelaPeer::Take(std::vector<Wanted> wanted, Callback callback) {
             return one.holder == options().rank;
           }));
       const Clock::time_point now = Clock::now();
-      takings_.push_back({std::move(wanted), std::move(callback), now, now});
+      takings_.push_back({number, std::move(wanted), std::move(callback), now, now});
       callback = nullptr;
     }
   }
@@ -68,6 +68,21 @@ void FelaPeer::Take(std::vector<Wanted> wanted, Callback callback) {
     return;
   }
   Settle();
+}
+
+void FelaPeer::CancelTake(uint64_t number) {
+  Over over;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto taking = std::find_if(takings_.begin(), takings_.end(),
+                                     [&](const Taking& one) { return one.number == number; });
+    if (taking == takings_.end()) {
+      return;
+    }
+    over = End(*taking, CancelledError("nobody wants the chunks any more"));
+    takings_.erase(taking);
+  }
+  over.callback(over.status, {});
 }
 
 Status FelaPeer::CheckWanted(const std::vector<Wanted>& wanted) const {

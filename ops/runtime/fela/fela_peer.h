@@ -4,6 +4,7 @@
 #ifndef TREPAK_OPS_RUNTIME_FELA_FELA_PEER_H_
 #define TREPAK_OPS_RUNTIME_FELA_FELA_PEER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -62,8 +63,15 @@ class FelaPeer : public Endpoint {
   // not here, naming it. Does nothing for a rank that it was sent to before, or for this one.
   Status SendTo(const FelaChunkName& name, uint32_t rank);
 
-  // Passes chunks when all are here. Several may be under way.
-  void Take(std::vector<Wanted> wanted, Callback callback);
+  // Passes chunks when all are here. Several may be under way. `number`: by which it can be
+  // cancelled.
+  void Take(std::vector<Wanted> wanted, Callback callback, uint64_t number = 0);
+
+  // A number that no Take has had; from 1 on.
+  uint64_t DrawNumber() { return ++last_number_; }
+
+  // Ends a Take, if it is under way: nobody wants the chunks any more.
+  void CancelTake(uint64_t number);
 
   // Drops the chunks of earlier iterations. Fails a Take that waits for one.
   void DropBefore(uint64_t iteration);
@@ -79,6 +87,7 @@ class FelaPeer : public Endpoint {
 
  private:
   struct Taking {
+    uint64_t number = 0;
     std::vector<Wanted> wanted;
     Callback callback;
     Clock::time_point since;  // when it was called
@@ -99,6 +108,7 @@ class FelaPeer : public Endpoint {
   const Wanted* MissingOf(const Taking& taking) const;
   Over End(const Taking& taking, Status status);
 
+  std::atomic<uint64_t> last_number_{0};
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   ParameterChunks chunks_;

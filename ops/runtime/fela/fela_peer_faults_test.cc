@@ -135,54 +135,50 @@ TEST(FelaPeerFaultsTest, AWaitEndsWithItsPeer) {
   EXPECT_EQ(FelaPeers::End(std::move(taken)).message(), "Fela was stopped");
 }
 
-// Rank 1 is not a peer, but says what it likes.
-class Liar : public Transport::Receiver {
- public:
-  Liar() {
-    peer->Attach(network.Make("peer 0", peer.get()));
-    transport = network.Make("peer 1", this);
-    EXPECT_EQ(peer->Connect({"peer 0", "peer 1"}, {0}), OkStatus());
-    EXPECT_EQ(transport->Open({0, 0, 0, "peer 0"}, milliseconds(100)), OkStatus());
-  }
-  ~Liar() override {
-    peer->Cancel(CancelledError("the test is over"));
-    peer->Shutdown();
-    transport->Stop();
-  }
+TEST(FelaPeerFaultsTest, OneTakeIsCancelledAndOthersGoOn) {
+  FelaPeers job(2);
+  const uint64_t number = job.peer(0).DrawNumber();
+  job.peer(0).CancelTake(number);  // does nothing: it has not begun
+  auto promise = std::make_shared<std::promise<Status>>();
+  std::future<Status> cancelled = promise->get_future();
+  job.peer(0).Take(
+      {{kName, 1}}, [promise](const Status& status, const auto&) { promise->set_value(status); },
+      number);
+  auto other = job.Begin(0, {{kName, 1}});
+  job.peer(0).CancelTake(job.peer(0).DrawNumber());
+  EXPECT_EQ(cancelled.wait_for(milliseconds(0)), std::future_status::timeout);
+  job.peer(0).CancelTake(number);
+  ASSERT_EQ(cancelled.wait_for(milliseconds(0)), std::future_status::ready);
+  EXPECT_EQ(cancelled.get().code(), StatusCode::kCancelled);
+  job.peer(0).CancelTake(number);  // it is over
+  EXPECT_FALSE(FelaPeers::IsOver(other));
+  ASSERT_EQ(job.Put(1, kName), OkStatus());
+  ASSERT_EQ(job.peer(1).SendTo(kName, 0), OkStatus());
+  EXPECT_EQ(FelaPeers::End(std::move(other)).status, OkStatus());
+}
 
-  void Say(Message message) {
-    message.header.sender = 1;
-    message.header.sequence = next_++;
-    EXPECT_EQ(transport->Send(0, 0, std::move(message)), OkStatus());
-  }
+// Rank 1 is not a peer, but says what it likes.
+class LiarToPeer : public Liar<FelaPeer> {
+ public:
+  LiarToPeer()
+      : Liar(std::make_shared<FelaPeer>(Endpoint::Options{0, 2, FelaPeers::kDeadline}, 2,
+                                        std::make_shared<ErrorLatch>())) {}
 
   // What rank 0 finds while it waits for a chunk that does not come.
   Status Find() {
     auto promise = std::make_shared<std::promise<Status>>();
     std::future<Status> future = promise->get_future();
-    peer->Take({{{0, 100, kName.kind}, 1}},
-               [promise](const Status& status, const auto&) { promise->set_value(status); });
+    to().Take({{{0, 100, kName.kind}, 1}},
+              [promise](const Status& status, const auto&) { promise->set_value(status); });
     return future.wait_for(FelaPeers::kDeadline) == std::future_status::ready
                ? future.get()
                : InternalError("it never ended");
   }
-
-  void OnMessage(Message) override {}
-  void OnFailure(uint32_t, const Status&) override {}
-  void OnTick() override {}
-
-  FakeNetwork network;
-  std::shared_ptr<FelaPeer> peer = std::make_shared<FelaPeer>(
-      Endpoint::Options{0, 2, FelaPeers::kDeadline}, 2, std::make_shared<ErrorLatch>());
-  std::unique_ptr<Transport> transport;
-
- private:
-  uint64_t next_ = 0;
 };
 
 TEST(FelaPeerFaultsTest, WhatIsNoChunkIsAnErrorThatNamesItsSender) {
   const auto error_of = [](const std::vector<Message>& messages) {
-    Liar liar;
+    LiarToPeer liar;
     for (const Message& message : messages) {
       liar.Say(message);
     }
@@ -213,9 +209,9 @@ TEST(FelaPeerFaultsTest, WhatIsNoChunkIsAnErrorThatNamesItsSender) {
 TEST(FelaPeerFaultsTest, GarbageIsAnErrorAndNoMore) {
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
-    Liar liar;
+    LiarToPeer liar;
     const uint64_t first = random() % 2;
-    liar.peer->DropBefore(first);
+    liar.to().DropBefore(first);
     Message garbage = MessageOfPart({kName, 0, 2}, Payload::Copy(std::string(random() % 99, 'x')));
     garbage.header.kind = random() % 4 == 0 ? KindOf("fela", random() % 0xf0) : fela::kChunk;
     garbage.header.round = random() % 4 == 0 ? random() : random() % 4;
@@ -228,10 +224,8 @@ TEST(FelaPeerFaultsTest, GarbageIsAnErrorAndNoMore) {
         (header.slice & 0xffff) < header.flags &&
         (header.round < first || ((header.slice & 0xffff) == 0 && header.round < first + 2));
     liar.Say(garbage);
-    while (!liar.network.Idle()) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    const Status status = liar.peer->Put({first, 1, kName.kind}, FelaTensors(1));
+    liar.Settle();
+    const Status status = liar.to().Put({first, 1, kName.kind}, FelaTensors(1));
     EXPECT_EQ(status.ok(), is_chunk) << status;
   }
 }

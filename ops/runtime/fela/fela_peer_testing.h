@@ -10,12 +10,11 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "ops/runtime/fela/fela_peer.h"
-#include "ops/runtime/net/fake_network.h"
+#include "ops/runtime/net/fake_peers.h"
 
 namespace trepak {
 
@@ -50,41 +49,28 @@ struct Taken {
 };
 
 // Thread safety: as FelaPeer.
-class FelaPeers {
+class FelaPeers : public FakePeers<FelaPeer> {
  public:
   static constexpr std::chrono::milliseconds kDeadline{20'000};
 
   explicit FelaPeers(uint32_t size, uint64_t iterations = 2,
-                     std::chrono::milliseconds deadline = kDeadline) {
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      addresses_.push_back("peer " + std::to_string(rank));
-      peers_.push_back(std::make_shared<FelaPeer>(Endpoint::Options{rank, size, deadline},
-                                                  iterations, std::make_shared<ErrorLatch>()));
-      peers_[rank]->Attach(network.Make(addresses_[rank], peers_[rank].get()));
-    }
-    for (auto& peer : peers_) {
-      EXPECT_EQ(peer->Connect(addresses_, {0}), OkStatus());
-    }
-  }
-
-  ~FelaPeers() {
-    for (auto& peer : peers_) {
-      peer->Cancel(CancelledError("the test is over"));
-      peer->Shutdown();
-    }
-  }
+                     std::chrono::milliseconds deadline = kDeadline)
+      : FakePeers(size, [=](uint32_t rank) {
+          return std::make_shared<FelaPeer>(Endpoint::Options{rank, size, deadline}, iterations,
+                                            std::make_shared<ErrorLatch>());
+        }) {}
 
   Status Put(uint32_t rank, const FelaChunkName& name) {
     FelaTensors tensors;
     for (const std::string& text : ContentOf(name)) {
       tensors.push_back(Payload::Copy(text));
     }
-    return peers_[rank]->Put(name, std::move(tensors));
+    return peer(rank).Put(name, std::move(tensors));
   }
 
   std::future<Taken> Begin(uint32_t rank, const std::vector<FelaPeer::Wanted>& wanted) {
     auto promise = std::make_shared<std::promise<Taken>>();
-    peers_[rank]->Take(wanted, [promise](const Status& status, std::vector<FelaTensors> chunks) {
+    peer(rank).Take(wanted, [promise](const Status& status, std::vector<FelaTensors> chunks) {
       promise->set_value({status, std::move(chunks)});
     });
     return promise->get_future();
@@ -103,28 +89,6 @@ class FelaPeers {
   Taken Take(uint32_t rank, const std::vector<FelaPeer::Wanted>& wanted) {
     return End(Begin(rank, wanted));
   }
-
-  // A rank dies.
-  void Kill(uint32_t rank) {
-    network.Cut(addresses_[rank]);
-    peers_[rank]->Cancel(CancelledError("this rank was killed"));
-  }
-
-  FelaPeer& peer(uint32_t rank) { return *peers_[rank]; }
-  std::shared_ptr<FelaPeer> shared_peer(uint32_t rank) { return peers_[rank]; }
-
-  // Until all that was sent has been handled.
-  void Settle() const {
-    while (!network.Idle()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
-  FakeNetwork network;  // outlives the ranks
-
- private:
-  std::vector<std::string> addresses_;
-  std::vector<std::shared_ptr<FelaPeer>> peers_;
 };
 
 }  // namespace trepak

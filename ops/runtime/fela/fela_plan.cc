@@ -103,6 +103,18 @@ FelaPlan::Part FelaPlan::PartOf(uint32_t worker, uint32_t samples, uint32_t i) c
   return {first_tokens_[worker] + i, first_samples_[worker] + first, end - first};
 }
 
+uint32_t FelaPlan::StageOf(uint32_t token) const {
+  if (token >= numbers()) {
+    return 0;
+  }
+  const bool backward = token >= offsets_.back();
+  const auto next =
+      std::upper_bound(offsets_.begin(), offsets_.end(), backward ? ForwardOf(token) : token);
+  const auto forward = static_cast<uint32_t>(next - offsets_.begin());
+  // The last sub-model's go backward at once.
+  return !backward ? forward : forward == submodels() ? 0 : 2 * submodels() - forward;
+}
+
 bool FelaPlan::MayTrain(uint32_t worker, uint32_t submodel) const {
   const std::vector<uint32_t>& subset = Subset(submodel);
   return subset.empty() || std::binary_search(subset.begin(), subset.end(), worker);

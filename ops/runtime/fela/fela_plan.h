@@ -40,6 +40,9 @@ class FelaPlan {
   uint32_t submodels() const { return static_cast<uint32_t>(rules_.weights.size()); }
   uint32_t stages() const { return 2 * submodels() - 1; }
 
+  // Of an iteration, at most: their numbers are smaller.
+  uint32_t samples() const { return first_samples_.back() + rules_.batches.back(); }
+
   // From 1 on, as stages are.
   uint32_t SubmodelOf(uint32_t stage) const {
     return stage <= submodels() ? stage : 2 * submodels() - stage;
@@ -79,6 +82,9 @@ class FelaPlan {
   // Of the token that goes backward through what this one went forward through, and back.
   uint32_t BackwardOf(uint32_t forward) const { return offsets_.back() + forward; }
   uint32_t ForwardOf(uint32_t backward) const { return backward - offsets_.back(); }
+
+  // What the token of a number does; 0: there is no such token.
+  uint32_t StageOf(uint32_t token) const;
 
   // Numbers of tokens are smaller.
   uint32_t numbers() const { return 2 * offsets_.back(); }

@@ -8,7 +8,6 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -253,27 +252,6 @@ TEST(FelaTokenServerTest, TheServersDeathIsToldToAll) {
   const Status status = waiting.get();
   EXPECT_FALSE(status.ok());  // by its own flow, or by another worker that saw it first
   EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status.message();
-}
-
-TEST(FelaMessagesTest, WhatIsNoTokenIsRefused) {
-  FelaScheduler::Assignment token{3, 17, 2, 32, true, {}, {{0, 16}, {48, 16}}};
-  token.inputs = {{FelaChunkKind::kOutput, 4, 1, 16}, {FelaChunkKind::kGradient, 5, 2, 16}};
-  const Message whole = fela::MessageOfAssignment(token);
-  FelaScheduler::Assignment read;
-  ASSERT_EQ(fela::ReadAssignment(whole, 3, &read), OkStatus());
-  EXPECT_EQ(read.token, 17U);
-  EXPECT_EQ(read.inputs[1].holder, 2U);
-  EXPECT_EQ(read.ranges[1].first, 48U);
-  std::mt19937 random(7);
-  for (int i = 0; i < 2000; ++i) {
-    Message garbled = whole;
-    garbled.payload = Payload::Copy(whole.payload.data(), random() % (whole.payload.size() + 1));
-    for (size_t at = 0; at < garbled.payload.size(); at += 1 + random() % 9) {
-      static_cast<unsigned char*>(garbled.payload.mutable_data())[at] ^= random() % 255;
-    }
-    const Status status = fela::ReadAssignment(garbled, 3, &read);  // reads nothing outside
-    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument);
-  }
 }
 
 }  // namespace

@@ -14,6 +14,11 @@ Message Saying(MessageKind kind) {
   return message;
 }
 
+Status NotInPlan(const Header& header, const std::string& what) {
+  return InvalidArgumentError("rank " + std::to_string(header.sender) + " says that " + what +
+                              " is over, which is not in the plan");
+}
+
 }  // namespace
 
 std::vector<FelaPlan::Part> FelaWorker::Prepare(uint32_t samples) {
@@ -99,6 +104,10 @@ void FelaWorker::Pass(Event event) {
 }
 
 Status FelaWorker::Handle(Message message) {
+  if (message.header.sender != coordinator()) {
+    return Unexpected(message.header,
+                      "a worker whose token server is on rank " + std::to_string(coordinator()));
+  }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     heard_ = Clock::now();
@@ -108,17 +117,24 @@ Status FelaWorker::Handle(Message message) {
   switch (message.header.kind) {
     case fela::kAssign:
       event.kind = Event::Kind::kToken;
-      TREPAK_RETURN_IF_ERROR(fela::ReadAssignment(message, options().rank, &event.token));
+      TREPAK_RETURN_IF_ERROR(fela::ReadAssignment(message, options().rank, plan_, &event.token));
       break;
     case fela::kTrained:
       event.kind = Event::Kind::kTrained;
       event.submodel = message.header.key;
+      if (event.submodel == 0 || event.submodel > plan_.submodels()) {
+        return NotInPlan(message.header, "sub-model " + std::to_string(event.submodel));
+      }
       break;
     case fela::kOver:
       TREPAK_RETURN_IF_ERROR(ReadBody(message, &over));
       event.kind = Event::Kind::kOver;
       event.samples = over.samples;
       event.loss = over.loss;
+      if (over.samples > plan_.samples()) {
+        return NotInPlan(message.header,
+                         "an iteration of " + std::to_string(over.samples) + " samples");
+      }
       break;
     case fela::kSend:
       return SendChunk(message);

@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "ops/runtime/net/fake_network.h"
+#include "ops/runtime/net/fake_peers.h"
 #include "ops/runtime/sven/alltoall_messages.h"
 
 namespace trepak {
@@ -24,31 +24,16 @@ constexpr size_t kAmpleCredit = 1 << 20;
 constexpr AlltoallRows kBytes{ElementType::kNone, 1};
 
 // All ranks of a job in one process.
-class Job {
+class Job : public FakePeers<AlltoallPeer> {
  public:
   using Ticket = std::shared_ptr<AlltoallTicket>;
 
   explicit Job(uint32_t size, size_t credit = kAmpleCredit, milliseconds deadline = kDeadline,
-               Timeline* timeline = &Timeline::Global()) {
-    std::vector<std::string> addresses;
-    for (uint32_t rank = 0; rank < size; ++rank) {
-      addresses.push_back("peer " + std::to_string(rank));
-      peers_.push_back(std::make_shared<AlltoallPeer>(Endpoint::Options{rank, size, deadline},
-                                                      credit, std::make_shared<ErrorLatch>(),
-                                                      timeline));
-      peers_[rank]->Attach(network.Make(addresses[rank], peers_[rank].get()));
-    }
-    for (auto& peer : peers_) {
-      EXPECT_TRUE(peer->Connect(addresses, {0}).ok());
-    }
-  }
-
-  ~Job() {
-    for (auto& peer : peers_) {
-      peer->Cancel(CancelledError("the test is over"));
-      peer->Shutdown();
-    }
-  }
+               Timeline* timeline = &Timeline::Global())
+      : FakePeers(size, [=](uint32_t rank) {
+          return std::make_shared<AlltoallPeer>(Endpoint::Options{rank, size, deadline}, credit,
+                                                std::make_shared<ErrorLatch>(), timeline);
+        }) {}
 
   // A rank's splits are texts here.
   Ticket Scatter(uint32_t rank, const std::string& name, const std::vector<std::string>& splits) {
@@ -57,8 +42,8 @@ class Job {
       payloads.push_back(Payload::Copy(split));
     }
     AlltoallInbox::Id id;
-    EXPECT_EQ(peers_[rank]->Scatter(name, kBytes, std::move(payloads), &id), OkStatus());
-    return std::make_shared<AlltoallTicket>(peers_[rank], id);
+    EXPECT_EQ(peer(rank).Scatter(name, kBytes, std::move(payloads), &id), OkStatus());
+    return std::make_shared<AlltoallTicket>(shared_peer(rank), id);
   }
 
   struct Gathered {
@@ -84,20 +69,6 @@ class Job {
                ? future.get()
                : Gathered{InternalError("it never ended"), {}};
   }
-
-  AlltoallPeer& peer(uint32_t rank) { return *peers_[rank]; }
-
-  // Until all that was sent has been handled.
-  void Settle() const {
-    while (!network.Idle()) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-  }
-
-  FakeNetwork network;  // outlives the ranks
-
- private:
-  std::vector<std::shared_ptr<AlltoallPeer>> peers_;
 };
 
 // What `from` sends `to` in an iteration of exchanges: some are empty.
