@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -10,13 +10,14 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
+from trepak.tf_plugins.fela.ages import Ages
 from trepak.tf_plugins.fela.compiled import check, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.reduction import Reduction, is_any_under_way
 from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.token_loop import TokenLoop
-from trepak.tf_plugins.fela.token_trainer import TokenTrainer
+from trepak.tf_plugins.fela.token_trainer import Iteration, TokenTrainer
 from trepak.tf_plugins.fela.update import Update
 
 _ROOT = 0  # is in every conditional subset
@@ -45,6 +46,8 @@ class Training:
             partition, self._update.loss, self._update.scale, bool(model.run_eagerly)
         )
         self._open: tuple[FelaWorker, TokenLoop, Reduction] | None = None
+        self._ages = Ages()
+        self._logs: Any = None
         self._is_apart = False  # ranks outside of a conditional subset have weights of before
         for cut, sub_model in zip(partition.cuts, partition.sub_models, strict=False):
             if not float_specs_of(sub_model.outputs):
@@ -64,37 +67,55 @@ class Training:
             self.abandon()  # Horovod was shut down since
         data = next(iter(iterator))  # where ranks go in lockstep it is a list
         inputs, labels = self._batches.split(data)
-        worker, loop, reduction = self._opened(data, int(inputs[0].shape[0]), bool(labels))
+        _, loop, _ = self._opened(data, int(inputs[0].shape[0]), bool(labels))
         try:
-            return self._iterate(worker, loop, reduction, inputs, labels)
+            self._ages.begin(self._update.rate())
+            self._ages.ended += loop.run(inputs, labels)
+            self._apply()
+            return self._logs
         except BaseException as error:  # an interrupt, too: others would wait for this rank
             self.give_up(error)
             raise
 
-    def _iterate(
-        self,
-        worker: FelaWorker,
-        loop: TokenLoop,
-        reduction: Reduction,
-        inputs: Sequence[Any],
-        labels: Sequence[Any],
-    ) -> Any:
-        def trained(sub_model: int) -> None:
-            sums = self._trainer.sums[sub_model]
-            reduction.start(sub_model, [*sums.gradients, *sums.state])
+    def finish(self) -> None:
+        """Ends all iterations that this rank has begun, and applies them (SSP).
 
-        over = loop.run(inputs, labels, trained)
-        sums = reduction.finish(worker.check)
-        self._trainer.end()
-        self._is_apart = reduction.is_partial
-        mine = [self._partition.sub_models[i] for i in sums]
-        return self._update.apply(mine, list(sums.values()), over.samples, over.loss)
+        It is for no other rank to do the same: until this one has its weights, others may go on.
+        """
+        if self._open is None or not self._open[0].is_open:
+            return
+        try:
+            self._ages.ended += self._open[1].finish()
+            self._apply()
+        except BaseException as error:
+            self.give_up(error)
+            raise
+
+    def _apply(self) -> None:
+        """Applies iterations that have ended, in their order.
+
+        Their sums are waited for, so that weights lack no update that could be had: all ranks hear
+        at once that a sub-model is trained, whatever they are doing.
+        """
+        assert self._open is not None
+        worker, _, reduction = self._open
+        for over in self._ages.ended[:]:
+            sums = reduction.finish(over.iteration, worker.check)
+            self._is_apart = reduction.is_partial
+            mine = [self._partition.sub_models[i] for i in sums]
+            is_stale = self.rules.staleness > 0
+            rate = self._ages.apply()
+            with self._update.at(rate if is_stale else None):
+                self._logs = self._update.apply(
+                    mine, list(sums.values()), over.samples, over.loss, is_stale
+                )
 
     def flush(self) -> None:
         """Gives all ranks the weights of conditional sub-models.
 
         A collective call after iterations in which not all ranks trained all sub-models.
         """
+        self.finish()
         if not self._is_apart:
             return
         self._is_apart = False
@@ -105,7 +126,10 @@ class Training:
 
     def statistics(self) -> dict[str, Any]:
         """Returns what this rank has counted; nothing before the first batch."""
-        return {} if self._open is None else self._open[0].statistics()
+        if self._open is None:
+            return {}
+        ages = {"most_stale": self._ages.most_stale, "stale_iterations": self._ages.stale}
+        return self._open[0].statistics() | ages
 
     def close(self) -> None:
         """Ends the session, if there is one; a collective call. The next batch opens another."""
@@ -127,7 +151,6 @@ class Training:
             self._open = None
             reduction.close()
             worker.close()
-        self._trainer.end()
         self._batches.forget()
 
     def _agree_on_seeds(self) -> None:
@@ -153,7 +176,21 @@ class Training:
             first = self._agree(samples)
             reduction = Reduction(self.rules.members(basics.size()))
             worker = FelaWorker(self.rules.on(self.batch_sizes))
-            loop = TokenLoop(worker, self._trainer, self._partition, self._batches, first)
+
+            def trained(number: int, iteration: Iteration, sub_model: int) -> None:
+                sums = iteration.sums[sub_model]
+                reduction.start(number, sub_model, [*sums.gradients, *sums.state])
+
+            loop = TokenLoop(
+                worker,
+                self._trainer,
+                self._partition,
+                self._batches,
+                trained,
+                first,
+                self.rules.staleness,
+            )
+            self._ages = Ages()
             self._open = worker, loop, reduction
         return self._open
 
