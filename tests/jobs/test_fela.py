@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from conftest import Shown, shows
 
-WORKERS = ["fela", "fela_fit"]
-CASES = {"fela": 17, "fela_fit": 7}  # of "fela" some are made in a loop
+WORKERS = ["fela", "fela_fit", "fela_ssp"]
+CASES = {"fela": 17, "fela_fit": 7, "fela_ssp": 8}  # of "fela" some are made in a loop
 
 
 @shows({"fela-mpi-2": WORKERS, "fela-gloo-3": WORKERS})

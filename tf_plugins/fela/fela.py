@@ -101,8 +101,8 @@ class Fela:
         methods = flushing_methods(lambda _: self._flush(), lambda _: self._begin())
         methods |= {"compile": self._compiling, "fit": self._fitting(methods["fit"])}
         methods["_get_metrics_result_or_logs"] = self._counting  # of an epoch, before its end
-        hook = ModelHook(_NAME, methods, self._function, True, self._close, self._flush)
-        attach(model, hook)
+        acts = self._close, self._flush, lambda: self._rules.staleness > 0
+        attach(model, ModelHook(_NAME, methods, self._function, True, *acts))
 
     @property
     def rules(self) -> TokenRules:

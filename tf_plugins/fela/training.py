@@ -11,7 +11,7 @@ from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
 from trepak.tf_plugins.fela.ages import Ages
-from trepak.tf_plugins.fela.compiled import check, check_subset
+from trepak.tf_plugins.fela.compiled import check, check_staleness, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.reduction import Reduction, is_any_under_way
@@ -69,7 +69,7 @@ class Training:
         inputs, labels = self._batches.split(data)
         _, loop, _ = self._opened(data, int(inputs[0].shape[0]), bool(labels))
         try:
-            self._ages.begin(self._update.rate())
+            self._ages.begin(self._update.rate() if self.rules.staleness else None)
             self._ages.ended += loop.run(inputs, labels)
             self._apply()
             return self._logs
@@ -169,6 +169,8 @@ class Training:
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
+            if self.rules.staleness:
+                check_staleness(self._model)
             # A rank may see no token of the last sub-model, whose training would build metrics.
             self._model._symbolic_build(data_batch=data)
             self._model.optimizer.ensure_built(self._model.trainable_variables)
@@ -198,12 +200,20 @@ class Training:
         """Returns the number of the first iteration; rank 0 has taken part in all before.
 
         Raises:
+            ValueError: on all ranks, if their bounds of staleness differ.
             RuntimeError: on all ranks, if sums of an iteration that failed are still under way on
                 one: the next ones would meet them.
         """
-        mine = samples, int(self._model.optimizer.iterations), is_any_under_way()
+        under_way, staleness = is_any_under_way(), int(self.rules.staleness)
+        mine = samples, int(self._model.optimizer.iterations), under_way, staleness
         told = exchange.gather(mine, "Fela's batch sizes")
         self.batch_sizes = [one[0] for one in told]
+        bounds = [one[3] for one in told]
+        if len(set(bounds)) > 1:
+            self._batches.forget()
+            raise ValueError(
+                f"Fela has staleness {bounds} on ranks 0 to {len(told) - 1}: give all the same."
+            )
         stuck = [rank for rank, one in enumerate(told) if one[2]]
         if stuck:
             self._batches.forget()

@@ -39,6 +39,7 @@ Status FelaScheduler::Begin(uint32_t worker, uint64_t iteration, uint32_t sample
                                 " were agreed upon: give fit the batch_size that it trains with");
   }
   places_[worker].reached = iteration + 1;
+  places_[worker].to_the_end = false;
   counters_.most_ahead = std::max(counters_.most_ahead, iteration - iteration_);
   now.samples[worker] = samples;
   ServeWaiting(&now, now.AddAll(now.generator.Begin(worker, samples), worker), orders);
