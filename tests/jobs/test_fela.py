@@ -5,7 +5,7 @@ from __future__ import annotations
 from conftest import Shown, shows
 
 WORKERS = ["fela", "fela_fit", "fela_ssp"]
-CASES = {"fela": 17, "fela_fit": 7, "fela_ssp": 8}  # of "fela" some are made in a loop
+CASES = {"fela": 17, "fela_fit": 7, "fela_ssp": 9}  # of "fela" some are made in a loop
 
 
 @shows({"fela-mpi-2": WORKERS, "fela-gloo-3": WORKERS})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -19,6 +19,7 @@ import trepak.keras as hvd
 from trepak.horovod_ext import exchange
 from trepak.tf_plugins.fela.token_trainer import Iteration, TokenTrainer
 from trepak.tf_plugins.fela.training import Training
+from trepak.tf_plugins.fela.update import Update
 
 layers = keras.layers
 STEPS, PAUSE = 9, 0.3  # seconds
@@ -47,6 +48,15 @@ def data(steps: int = STEPS) -> tuple[Any, Any]:
     x = batches(trepak.rank(), steps=steps)[0]
     x = x.reshape(-1, *x.shape[2:])
     return x, (x.mean((1, 2))[:, 0] > 0).astype("int64")
+
+
+def batches_of_all() -> Iterator[tuple[Any, Any]]:
+    """Each step's samples and labels of all ranks."""
+    parts = exchange.gather([one.tolist() for one in data()], "samples")
+    for step in range(STEPS):
+        cut = slice(step * BATCH, (step + 1) * BATCH)
+        x, y = (np.concatenate([np.array(part[i])[cut] for part in parts]) for i in (0, 1))
+        yield x, y
 
 
 def everywhere(counted: dict[str, Any], name: str) -> list[int]:
@@ -117,12 +127,9 @@ def weights_are_those_of_the_updates_that_tokens_lacked() -> None:
             TokenTrainer.begin, TokenTrainer.last = begin, last  # type: ignore[method-assign]
         tokens = [token for of_rank in exchange.gather(trained, "tokens") for token in of_rank]
         assert {iteration - version for iteration, version, _ in tokens} > {0}
-        parts = exchange.gather(tuple(one.tolist() for one in data()), "samples")
-        cut = [slice(step * BATCH, (step + 1) * BATCH) for step in range(STEPS)]
         plain.compile(optimizer("momentum"), loss())
         weights = [plain.get_weights()]
-        for step in range(STEPS):
-            x, y = (np.concatenate([np.array(p[i])[cut[step]] for p in parts]) for i in (0, 1))
+        for step, (x, y) in enumerate(batches_of_all()):
             sums = [np.zeros_like(one) for one in weights[0]]
             seen: list[int] = []
             for iteration, version, ids in tokens:
@@ -136,6 +143,55 @@ def weights_are_those_of_the_updates_that_tokens_lacked() -> None:
             assert sorted(seen) == list(range(len(x)))  # each sample once
             plain.set_weights(weights[step])
             gradients = [tf.constant(one / len(x)) for one in sums]
+            plain.optimizer.apply_gradients(zip(gradients, plain.trainable_variables, strict=True))
+            weights.append(plain.get_weights())
+        for got, wanted in zip(model.get_weights(), weights[-1], strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
+        fela.close()
+
+
+@case
+def of_one_version_sub_models_make_its_gradients() -> None:
+    """Every rank begins with the oldest weights that it may: the updates are one process's."""
+
+    def make() -> Any:
+        keras.utils.set_random_seed(1)
+        x = inputs = keras.Input((10, 10, 2))
+        x = layers.Conv2D(4, 3, activation="tanh", name="conv")(x)
+        x = layers.Dense(5, activation="tanh", name="wide")(layers.Flatten()(x))
+        return keras.Model(inputs, layers.Dense(3)(x))
+
+    def older(self: TokenTrainer, iteration: int, sums_changes: bool = False) -> Iteration:
+        made = begin(self, iteration, sums_changes)
+        versions[fela._training._ages.applied] = made.values
+        made.values = versions[max(iteration - 1, 0)]
+        return made
+
+    def keeping(self: Update, *args: Any) -> Any:
+        told = apply(self, *args)
+        training: Training = fela._training
+        versions[training._ages.applied] = begin(training._trainer, 0).values
+        return told
+
+    versions: dict[int, Any] = {}
+    begin, apply = TokenTrainer.begin, Update.apply
+    with Float64():
+        model, plain = make(), make()
+        fela = trepak.Fela(model, ["conv", "wide"], threshold=3, weights=[1, 2, 4], staleness=1)
+        model.compile(optimizer("momentum"), loss())
+        TokenTrainer.begin, Update.apply = older, keeping  # type: ignore[method-assign]
+        try:
+            model.fit(*data(), BATCH, shuffle=False, verbose=0, callbacks=[sleeping(in_turns)])
+        finally:
+            TokenTrainer.begin, Update.apply = begin, apply  # type: ignore[method-assign]
+        plain.compile(optimizer("momentum"), loss())
+        weights = [plain.get_weights()]
+        for x, y in batches_of_all():
+            plain.set_weights(weights[max(len(weights) - 2, 0)])
+            with tf.GradientTape() as tape:
+                value = loss()(y, plain(x))
+            gradients = tape.gradient(value, [v.value for v in plain.trainable_variables])
+            plain.set_weights(weights[-1])
             plain.optimizer.apply_gradients(zip(gradients, plain.trainable_variables, strict=True))
             weights.append(plain.get_weights())
         for got, wanted in zip(model.get_weights(), weights[-1], strict=True):
