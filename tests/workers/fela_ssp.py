@@ -100,6 +100,7 @@ def weights_are_those_of_the_updates_that_tokens_lacked() -> None:
         keras.utils.set_random_seed(1)
         x = inputs = keras.Input((10, 10, 2))
         x = layers.Conv2D(4, 3, activation="tanh")(x)
+        x = layers.BatchNormalization(momentum=0.5)(x)
         return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(x)))
 
     trained: list[tuple[int, int, list[int]]] = []  # iteration, version, samples
@@ -130,20 +131,30 @@ def weights_are_those_of_the_updates_that_tokens_lacked() -> None:
         plain.compile(optimizer("momentum"), loss())
         weights = [plain.get_weights()]
         for step, (x, y) in enumerate(batches_of_all()):
-            sums = [np.zeros_like(one) for one in weights[0]]
+            variables = [*plain.trainable_variables, *plain.non_trainable_variables]
+            sums = [np.zeros(one.shape) for one in variables]
             seen: list[int] = []
             for iteration, version, ids in tokens:
                 if iteration == step:
                     plain.set_weights(weights[version])
                     with tf.GradientTape() as tape:
-                        value = loss()(y[ids], plain(x[ids])) * len(ids)
-                    made = tape.gradient(value, [v.value for v in plain.trainable_variables])
-                    sums = [one + other.numpy() for one, other in zip(sums, made, strict=True)]
+                        value = loss()(y[ids], plain(x[ids], training=True)) * len(ids)
+                    made = [*tape.gradient(value, [v.value for v in plain.trainable_variables])]
+                    after = [v.numpy() for v in plain.non_trainable_variables]
+                    plain.set_weights(weights[version])
+                    made += [
+                        (new - v.numpy()) * len(ids)
+                        for new, v in zip(after, plain.non_trainable_variables, strict=True)
+                    ]
+                    sums = [one + np.array(other) for one, other in zip(sums, made, strict=True)]
                     seen += ids
             assert sorted(seen) == list(range(len(x)))  # each sample once
             plain.set_weights(weights[step])
-            gradients = [tf.constant(one / len(x)) for one in sums]
-            plain.optimizer.apply_gradients(zip(gradients, plain.trainable_variables, strict=True))
+            means = [tf.constant(one / len(x)) for one in sums]
+            count = len(plain.trainable_variables)
+            plain.optimizer.apply(means[:count], plain.trainable_variables)
+            for variable, change in zip(variables[count:], means[count:], strict=True):
+                variable.assign_add(change)
             weights.append(plain.get_weights())
         for got, wanted in zip(model.get_weights(), weights[-1], strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-11)
