@@ -57,6 +57,7 @@ class Token:
             are to be made anew.
         inputs: the chunks that it reads.
         sample_ids: int64, (samples,): each sample's number in the batch of all ranks.
+        iteration: its age.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Token:
     recomputes: bool
     inputs: tuple[Input, ...]
     sample_ids: Any
+    iteration: int = 0
 
     def of(self, kind: ChunkKind) -> list[Input]:
         """Returns the chunks of one kind that it reads."""
@@ -76,21 +78,32 @@ class Trained(NamedTuple):
 
     Attributes:
         sub_model: its number, from 1 on.
+        iteration: whose tokens.
     """
 
     sub_model: int
+    iteration: int = 0
 
 
 class Over(NamedTuple):
-    """The iteration is over.
+    """An iteration is over.
 
     Attributes:
         samples: of all ranks.
         loss: the sum over them.
+        iteration: which one.
     """
 
     samples: int
     loss: float
+    iteration: int = 0
+
+
+class Ahead(NamedTuple):
+    """There is no token now, and this worker may begin its next iteration (SSP)."""
+
+
+Event = Token | Trained | Over | Ahead  # what the token server says
 
 
 class Part(NamedTuple):
@@ -132,7 +145,7 @@ class FelaWorker:
         return sessions.is_open(self._session)
 
     def prepare(self, samples: int) -> tuple[int, list[Part]]:
-        """Goes to the next iteration; chunks of those before are dropped.
+        """Goes to the next iteration; chunks of those that are over are dropped.
 
         Args:
             samples: of this rank.
@@ -151,6 +164,10 @@ class FelaWorker:
         """Asks for the first token of the iteration."""
         call("fela_request", session=self._session)
 
+    def finish(self) -> None:
+        """Asks for a token of those that are left: this rank waits until its iteration is over."""
+        call("fela_finish", session=self._session)
+
     def report(self, token: int, loss: float = 0.0) -> None:
         """Says that a token is trained and what it has made is put, and asks for the next one.
 
@@ -160,7 +177,7 @@ class FelaWorker:
         """
         call("fela_report", session=self._session, token=token, loss=loss)
 
-    def next(self) -> Token | Trained | Over:
+    def next(self) -> Event:
         """Waits for what the token server says next.
 
         Raises:
@@ -170,8 +187,10 @@ class FelaWorker:
         if told["token"] is not None:
             return _token(told["token"])
         if told["trained"] is not None:
-            return Trained(told["trained"])
-        return Over(**told["over"])
+            return Trained(told["trained"], told["iteration"])
+        if told["over"] is not None:
+            return Over(**told["over"], iteration=told["iteration"])
+        return Ahead()
 
     def give_up(self, why: str) -> None:
         """Says that this rank can't train on: the others' calls fail, and say why."""
@@ -191,7 +210,7 @@ class FelaWorker:
         """Keeps chunks that this worker has made, for whoever needs them.
 
         Args:
-            iteration: the current one.
+            iteration: one that is not over.
             kind: of the chunks.
             rows: by token, how many rows of each tensor are its chunk, in their order.
             tensors: whose first dimension is the batch; they must not change any more.
@@ -210,7 +229,7 @@ class FelaWorker:
         """Waits for chunks of one kind; returns their tensors, each with the rows of all of them.
 
         Args:
-            iteration: the current one.
+            iteration: one that is not over.
             wanted: the chunks, in the order of their rows.
             specs: of each tensor: its dtype, and its shape without the batch.
 
@@ -240,6 +259,8 @@ class FelaWorker:
             activations made anew.
         served_inputs, served_remote: chunks that tokens read, and that another worker had.
         served_waits: requests for which there was no token at once.
+        served_ahead: of them, answered by the leave to begin the next iteration.
+        served_most_ahead: iterations, at most, that a worker has begun before the oldest was over.
         served_duplicates: reports and requests that came again.
         serving_seconds: seconds in which the token server was at work.
         """
@@ -259,4 +280,5 @@ def _token(told: Mapping[str, Any]) -> Token:
         told["recomputes"],
         tuple(Input(*one) for one in told["inputs"]),
         tf.constant(np.concatenate(ranges), tf.int64),
+        told["iteration"],
     )

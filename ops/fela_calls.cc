@@ -44,14 +44,18 @@ absl::Status Tell(const Arguments& given, Json* result) {
   if (what == "begin") {
     TF_RETURN_IF_ERROR(ToAbslStatus(scheduler->Begin(worker, iteration, number, &orders)));
   } else if (what == "request") {
-    TF_RETURN_IF_ERROR(ToAbslStatus(scheduler->Request(worker, iteration, &orders)));
+    const bool to_the_end = given.GetOr<bool>("to_the_end", false);
+    TF_RETURN_IF_ERROR(ToAbslStatus(scheduler->Request(worker, iteration, &orders, to_the_end)));
   } else if (what == "report") {
     TF_RETURN_IF_ERROR(ToAbslStatus(scheduler->Report(worker, iteration, number, &orders)));
   } else {
     return absl::InvalidArgumentError("what: begin, request or report, is " + what);
   }
-  *result = {
-      {"assignments", orders.assignments}, {"trained", orders.trained}, {"over", orders.over}};
+  *result = {{"assignments", orders.assignments},
+             {"trained", orders.trained},
+             {"over", orders.over},
+             {"ahead", orders.ahead},
+             {"oldest", scheduler->iteration()}};
   return absl::OkStatus();
 }
 

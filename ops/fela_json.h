@@ -19,6 +19,7 @@ inline void from_json(const Json& given, FelaRules& rules) {
   rules.depth_first = given.at("depth_first").get<bool>();
   rules.hierarchical = given.at("hierarchical").get<bool>();
   rules.recompute = given.at("recompute").get<bool>();
+  rules.staleness = given.value("staleness", 0U);
 }
 
 // Of inputs: kind, token, holder, samples; of ranges: first sample, count.
@@ -31,15 +32,17 @@ inline void to_json(Json& made, const FelaScheduler::Assignment& a) {
   for (const FelaScheduler::Range& one : a.ranges) {
     ranges.push_back({one.first, one.count});
   }
-  made = {{"worker", a.worker},         {"token", a.token},           {"stage", a.stage},
-          {"samples", a.samples},       {"recomputes", a.recomputes}, {"inputs", std::move(inputs)},
-          {"ranges", std::move(ranges)}};
+  made = {
+      {"worker", a.worker},          {"token", a.token},           {"stage", a.stage},
+      {"samples", a.samples},        {"recomputes", a.recomputes}, {"inputs", std::move(inputs)},
+      {"ranges", std::move(ranges)}, {"iteration", a.iteration}};
 }
 
 inline void to_json(Json& made, const FelaScheduler::Counters& c) {
   made = {{"iterations", c.iterations}, {"tokens", c.tokens}, {"helped", c.helped},
           {"recomputed", c.recomputed}, {"remote", c.remote}, {"inputs", c.inputs},
-          {"duplicates", c.duplicates}, {"waits", c.waits}};
+          {"duplicates", c.duplicates}, {"waits", c.waits},   {"ahead", c.ahead},
+          {"most_ahead", c.most_ahead}};
 }
 
 }  // namespace trepak

@@ -18,7 +18,8 @@
 namespace trepak {
 namespace {
 
-constexpr uint64_t kIterationsAtATime = 2;  // some ranks begin the next one before others do
+constexpr uint64_t kIterationsAtATime = 2;  // and the staleness: some ranks begin the next one
+                                            // before others do
 
 Status Make(const System::Opening& opening, Session::Parts* parts) {
   const Endpoint::Options about = opening.job.endpoint();
@@ -28,7 +29,7 @@ Status Make(const System::Opening& opening, Session::Parts* parts) {
     return InvalidArgumentError("there must be a batch size for each rank");
   }
   const auto errors = std::make_shared<ErrorLatch>();
-  const auto peer = std::make_shared<FelaPeer>(about, kIterationsAtATime, errors);
+  const auto peer = std::make_shared<FelaPeer>(about, kIterationsAtATime + rules.staleness, errors);
   std::shared_ptr<FelaTokenServer> server;
   if (about.rank == 0) {
     server = std::make_shared<FelaTokenServer>(about, rules, errors);
@@ -98,15 +99,23 @@ absl::Status Begin(const Arguments& given, Json*) {
 }
 
 // Asks for the first token, after the delay that this rank is to have; it has none to ask for if
-// the iteration is over by then.
+// the iteration is over by then, unless it is to hear that it may begin the next one.
 absl::Status Request(const Arguments& given, Json*) {
   std::shared_ptr<FelaWorker> worker;
   TF_RETURN_IF_ERROR(Find(given, &worker));
   const Injection::Duration delay = Injection::Global().TakeDelay();
-  if (delay > Injection::Duration::zero() && worker->StandStill(delay)) {
+  if (delay > Injection::Duration::zero() && worker->StandStill(delay) &&
+      worker->staleness() == 0) {
     return absl::OkStatus();
   }
   return ToFlowError(worker->Request());
+}
+
+// Asks for a token, in order to begin no other iteration before this one is over.
+absl::Status Finish(const Arguments& given, Json*) {
+  std::shared_ptr<FelaWorker> worker;
+  TF_RETURN_IF_ERROR(Find(given, &worker));
+  return ToFlowError(worker->Request(/*to_the_end=*/true));
 }
 
 // The token is trained, and what it has made is put; asks for the next one.
@@ -131,7 +140,8 @@ absl::Status Check(const Arguments& given, Json*) {
   return ToFlowError(worker->status());
 }
 
-// Waits for what the token server says next: a token, a sub-model that is trained, or the end.
+// Waits for what the token server says next: a token, a sub-model that is trained, the end, or that
+// this rank may begin its next iteration.
 absl::Status Next(const Arguments& given, Json* result) {
   using Kind = FelaWorker::Event::Kind;
   std::shared_ptr<FelaWorker> worker;
@@ -142,14 +152,17 @@ absl::Status Next(const Arguments& given, Json* result) {
   });
   const auto [status, event] = promise->get_future().get();
   TF_RETURN_IF_ERROR(ToFlowError(status));
-  *result = {{"token", nullptr}, {"trained", nullptr}, {"over", nullptr}};
+  *result = {
+      {"token", nullptr}, {"trained", nullptr}, {"over", nullptr}, {"iteration", event.iteration}};
   if (event.kind == Kind::kToken) {
     (*result)["token"] = event.token;
   } else if (event.kind == Kind::kTrained) {
     (*result)["trained"] = event.submodel;
-  } else {
-    Injection::Global().EndStep();
+  } else if (event.kind == Kind::kOver) {
     (*result)["over"] = {{"samples", event.samples}, {"loss", event.loss}};
+  }
+  if (event.kind == (worker->staleness() == 0 ? Kind::kOver : Kind::kAhead)) {
+    Injection::Global().EndStep();
   }
   return absl::OkStatus();
 }
@@ -160,6 +173,7 @@ absl::Status Next(const Arguments& given, Json* result) {
 [[maybe_unused]] const bool kCallsRegistered = RegisterCalls({{"fela_prepare", Prepare},
                                                               {"fela_begin", Begin},
                                                               {"fela_request", Request},
+                                                              {"fela_finish", Finish},
                                                               {"fela_report", Report},
                                                               {"fela_give_up", GiveUp},
                                                               {"fela_check", Check},

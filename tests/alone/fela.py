@@ -10,7 +10,7 @@ import pytest
 
 import trepak
 import trepak.keras as hvd
-from trepak.tf_plugins.fela.compiled import check_subset
+from trepak.tf_plugins.fela.compiled import check_staleness, check_subset
 
 X, Y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
 
@@ -87,6 +87,33 @@ def test_what_does_not_go_with_a_subset(optimizer: Any, message: str) -> None:
         check_subset(model)
 
 
+def test_what_does_not_go_with_a_staleness() -> None:
+    model = network()
+    model.compile(keras.optimizers.LossScaleOptimizer(sgd()), "mse")
+    with pytest.raises(ValueError, match="LossScaleOptimizer"):
+        check_staleness(model)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_who_is_alone_is_not_ahead(eager: bool) -> None:
+    """Its weights lack no update: those of each epoch are BSP's, and so are losses and state."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(24, 4)).astype("float32"), rng.normal(size=(24, 1))
+    trained = []
+    for staleness in (0, 3):
+        keras.utils.set_random_seed(2)
+        model = keras.Sequential([keras.layers.BatchNormalization(), *network().layers[1:]])
+        model.build((None, 4))
+        fela = trepak.Fela(model, ["first"], threshold=2, staleness=staleness)
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "mse", run_eagerly=eager)
+        told = model.fit(x, y, 6, 3, shuffle=False, verbose=0, validation_data=(x, y)).history
+        assert fela.statistics()["stale_iterations"] == 0
+        trained.append([*model.get_weights(), told["loss"], told["val_loss"]])
+        fela.close()
+    for one, other in zip(*trained, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
 def test_a_subset_needs_a_dense_layer() -> None:
     inputs = keras.Input((4, 2))
     x = keras.layers.Conv1D(3, 2, name="first")(inputs)
@@ -106,6 +133,10 @@ def test_a_subset_needs_a_dense_layer() -> None:
         ({"subset": True}, "whole numbers"),
         ({"threshold": 4.7}, "whole numbers"),
         ({"threshold": 2**32 + 1}, "at most"),
+        ({"staleness": -1}, "0 to 64 iterations, got -1"),
+        ({"staleness": 65}, "0 to 64 iterations"),
+        ({"staleness": 1.0}, "whole numbers"),
+        ({"staleness": 1, "subset": 1}, "does not go with a conditional subset"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:

@@ -121,7 +121,10 @@ def check_survivors_of_flows(tmp_path: Path, killed_at: float, limit: float, ran
 
 @pytest.mark.parametrize(
     ("loop", "rank"),
-    [("fit geryon overlap", 1), ("fit pipeline", 1), ("fit fela", 1), ("fit fela", 0)],
+    [
+        *(("fit geryon overlap", 1), ("fit pipeline", 1), ("fit fela", 1), ("fit fela", 0)),
+        *(("fit fela ahead", 1), ("fit fela ahead", 0)),
+    ],
 )
 def test_flows_name_the_killed_rank(tmp_path: Path, loop: str, rank: int) -> None:
     """Worker and server at once: with Geryon every rank is both, with Fela rank 0."""
@@ -132,7 +135,7 @@ def test_flows_name_the_killed_rank(tmp_path: Path, loop: str, rank: int) -> Non
     nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("loop", ["fit geryon overlap", "fit fela"])
+@pytest.mark.parametrize("loop", ["fit geryon overlap", "fit fela", "fit fela ahead"])
 def test_flows_name_the_rank_that_stands_still(tmp_path: Path, loop: str) -> None:
     """No wait without a deadline: here 4 seconds."""
     code, _, _, stopped_at = kill_one(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from conftest import Shown, shows
 
-WORKERS = ["fela", "fela_fit", "fela_ends"]
-CASES = {"fela": 17, "fela_fit": 7, "fela_ends": 5}  # of "fela" some are made in a loop
+WORKERS = ["fela", "fela_fit", "fela_ends", "fela_ssp"]
+# Of "fela" some are made in a loop.
+CASES = {"fela": 17, "fela_fit": 7, "fela_ends": 5, "fela_ssp": 9}
 
 
 @shows({"fela-mpi-2": WORKERS, "fela-gloo-3": WORKERS})

@@ -29,6 +29,7 @@ WAYS = {
     "geryon overlap": lambda: {"transport": trepak.Geryon()},
     "pipeline": lambda: {},
     "fela": lambda: {},
+    "fela ahead": lambda: {},
     "lanes overlap": lambda: {"transport": Collectives(lambda total: PieceRules(40, 80, 0))},
     "quorum": lambda: {"sync": trepak.RNA(choices=3, quorum=3)},
     "rounds": lambda: {"sync": trepak.RNA()},
@@ -146,8 +147,9 @@ def main() -> None:
         trepak.overlap(model)
     elif way == "pipeline":
         trepak.pipeline(model)
-    elif way == "fela":
-        trepak.Fela(model, [one.name for one in middle], threshold=2)
+    elif way.startswith("fela"):
+        ahead = int(way == "fela ahead")
+        trepak.Fela(model, [one.name for one in middle], threshold=2, staleness=ahead)
     try:
         LOOPS[sys.argv[1]](model)
     except hvd.elastic.HorovodInternalError as error:

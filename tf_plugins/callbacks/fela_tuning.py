@@ -91,8 +91,14 @@ class FelaTuning(keras.callbacks.Callback):
         """Begins with the first case.
 
         Raises:
-            ValueError: the job is elastic, so that ranks that join it could not take part.
+            ValueError: the job is elastic, so that ranks that join it could not take part; or Fela
+                has a staleness, with which a step does not take the time of an iteration.
         """
+        if self._fela.rules.staleness:
+            raise ValueError(
+                "FelaTuning measures iterations of bulk synchronous training: leave Fela's "
+                "staleness at 0, and give what it has chosen to another Fela."
+            )
         if basics.is_elastic():
             raise ValueError(
                 "FelaTuning does not work in elastic jobs: give Fela the weights and the subset "

@@ -9,6 +9,7 @@ import keras
 
 from trepak.horovod_ext import basics, exchange
 from trepak.tf_plugins.model.distributed_models import asynchronous_steps, process_set_of
+from trepak.tf_plugins.model.model_hooks import goes_ahead
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -39,7 +40,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             staircase: once per epoch, or before every batch.
             momentum_correction: scale the momentum term by new / old rate where the rate changes
                 (section 3 of "Accurate, Large Minibatch SGD"). Not in each batch where ranks go
-                at their own pace, as with `sync=RNA()`.
+                at their own pace, as with `sync=RNA()` or `Fela(model, staleness=1)`.
             steps_per_epoch: batches per epoch, where Keras does not know them.
             process_set: the ranks that train together, which all have the callback; by default
                 those of the model's optimizer. Other ranks go by their own batches.
@@ -133,7 +134,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         optimizer.learning_rate = new
         # The momentum itself is compiled into the step as a number; what it multiplies is not.
         # Ranks at their own pace begin a batch at different rounds: replicas would part.
-        together = not asynchronous_steps(self.model)
+        together = not asynchronous_steps(self.model) and not goes_ahead(self.model)
         corrects = self.momentum_correction and (self.staircase or together)
         if corrects and old > 0 and new != old:
             for velocity in _velocities(optimizer):

@@ -64,6 +64,19 @@ def check_subset(model: Any) -> None:
         )
 
 
+def check_staleness(model: Any) -> None:
+    """Checks that an optimizer can update by what was computed before other updates.
+
+    Raises:
+        ValueError: it can't.
+    """
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "a LossScaleOptimizer may change its scale while tokens of Fela's iterations that are "
+            "ahead go by the one before: leave staleness out, or use mixed_bfloat16."
+        )
+
+
 def check(model: Any) -> None:
     """Checks that tokens' losses and gradients add up to those of a compiled model.
 

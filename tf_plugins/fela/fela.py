@@ -53,6 +53,7 @@ class Fela:
         depth_first: bool = True,
         hierarchical: bool = True,
         recompute: bool = True,
+        staleness: int = 0,
     ) -> None:
         """Attaches it to a model.
 
@@ -72,7 +73,10 @@ class Fela:
                 (CTD); by default all. Horovod needs `hvd.init(process_sets="dynamic")`.
             depth_first: whether tokens of the highest level go first (ADS); else by their numbers.
             hierarchical: whether each rank has a sub-bucket (HF).
-            recompute: whether a free rank may make activations anew to go backward for another.
+            recompute: whether a free rank may make activations anew to go backward for another;
+                with a staleness none does.
+            staleness: iterations whose updates a rank's weights may lack when it begins another
+                (SSP by token age); 0 is BSP. It does not go with `subset`.
 
         Raises:
             TypeError: the model has a call of its own.
@@ -91,13 +95,15 @@ class Fela:
             depth_first,
             hierarchical,
             recompute,
+            staleness,
         )
         self._training: Training | None = None
         self._is_fitting = False
         methods = flushing_methods(lambda _: self._flush(), lambda _: self._begin())
         methods |= {"compile": self._compiling, "fit": self._fitting(methods["fit"])}
-        hook = ModelHook(_NAME, methods, self._function, True, self._close, self._flush)
-        attach(model, hook)
+        methods["_get_metrics_result_or_logs"] = self._counting  # of an epoch, before its end
+        acts = self._close, self._flush, lambda: self._rules.staleness > 0
+        attach(model, ModelHook(_NAME, methods, self._function, True, *acts))
 
     @property
     def rules(self) -> TokenRules:
@@ -157,6 +163,17 @@ class Fela:
             return method
 
         return wrap
+
+    def _counting(self, model: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Has an epoch's metrics be those of all its iterations."""
+        del model
+
+        def result(logs: Any) -> Any:
+            if self._training is not None:
+                self._training.finish()
+            return plain(logs)
+
+        return result
 
     def _function(self, model: Any, plain: Any) -> Callable[[Iterator[Any]], Any]:
         del plain

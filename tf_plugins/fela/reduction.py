@@ -23,7 +23,7 @@ def is_any_under_way() -> bool:
 
 
 class Reduction:
-    """The sums under way of one model's sub-models.
+    """The sums under way of one model's sub-models, by iteration.
 
     Attributes:
         is_partial: whether some rank does not train some sub-model.
@@ -43,26 +43,27 @@ class Reduction:
         self._members = [basics.rank() in one for one in subsets]
         self.is_partial = any(len(one) < basics.size() for one in subsets)
         self._thread = ThreadPoolExecutor(1, "trepak Fela reduction")
-        self._under_way: dict[int, Future[list[Any]]] = {}
+        self._under_way: dict[int, dict[int, Future[list[Any]]]] = {}
 
-    def start(self, sub_model: int, tensors: Sequence[Any]) -> None:
+    def start(self, iteration: int, sub_model: int, tensors: Sequence[Any]) -> None:
         """Begins to sum tensors over the ranks that train a sub-model; collective for them."""
         if self._members[sub_model]:
             under_way = self._thread.submit(self._sum, sub_model, list(tensors))
-            self._under_way[sub_model] = under_way
+            self._under_way.setdefault(iteration, {})[sub_model] = under_way
             _under_way.add(under_way)
             under_way.add_done_callback(_under_way.discard)
 
-    def finish(self, check: Callable[[], None]) -> dict[int, list[Any]]:
-        """Waits for all sums that have begun; returns them by sub-model.
+    def finish(self, iteration: int, check: Callable[[], None]) -> dict[int, list[Any]]:
+        """Waits for all sums of an iteration, which have begun; returns them by sub-model.
 
         Args:
+            iteration: all of whose tokens are done.
             check: raises if another rank has failed, which may never come to its part of a sum.
 
         Raises:
             HorovodInternalError: a rank has died or left.
         """
-        under_way, self._under_way = self._under_way, {}
+        under_way = self._under_way.pop(iteration, {})
         while wait(under_way.values(), _CHECK_SECONDS).not_done:
             check()
         return {sub_model: future.result() for sub_model, future in sorted(under_way.items())}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 _MOST = 2**31 - 1
+_MOST_STALENESS = 64  # as native code has it
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class TokenRules:
         subset: how many ranks, from rank 0 on, train conditional sub-models (CTD); None: all.
         depth_first: whether the highest level goes first (ADS).
         hierarchical: whether each worker has a sub-bucket (HF).
-        recompute: whether others may make activations anew to go backward for their holder.
+        recompute: whether others may make activations anew to go backward for their holder; with a
+            staleness they never do, since their weights may be of other iterations.
+        staleness: of so many iterations a rank's weights may lack the updates (SSP); 0 is BSP.
     """
 
     threshold: int
@@ -35,15 +38,27 @@ class TokenRules:
     depth_first: bool = True
     hierarchical: bool = True
     recompute: bool = True
+    staleness: int = 0
 
     def __post_init__(self) -> None:
         """Raises ValueError for rules that are wrong, TypeError for numbers that are not whole."""
         numbers = [self.threshold, *self.weights, *([] if self.subset is None else [self.subset])]
-        for number in numbers:
+        for number in [*numbers, self.staleness]:
             if isinstance(number, bool) or not isinstance(number, int | np.integer):
-                raise TypeError(f"threshold, weights and subset are whole numbers, got {number!r}.")
+                raise TypeError(
+                    f"threshold, weights, subset and staleness are whole numbers, got {number!r}."
+                )
             if number > _MOST:
-                raise ValueError(f"threshold, weights and subset are at most {_MOST}.")
+                raise ValueError(f"threshold, weights, subset and staleness are at most {_MOST}.")
+        if not 0 <= self.staleness <= _MOST_STALENESS:
+            raise ValueError(
+                f"staleness is 0 to {_MOST_STALENESS} iterations, got {self.staleness}."
+            )
+        if self.staleness and self.subset is not None:
+            raise ValueError(
+                "staleness does not go with a conditional subset, whose weights the other ranks "
+                "lack anyway: leave one of them out."
+            )
         if self.subset is not None and not any(self.conditional):
             raise ValueError(
                 "subset is for sub-models with a Dense layer, and the model has none: leave it out."
@@ -122,5 +137,6 @@ class TokenRules:
             "subsets": subsets,
             "depth_first": self.depth_first,
             "hierarchical": self.hierarchical,
-            "recompute": self.recompute,
+            "recompute": self.recompute and not self.staleness,
+            "staleness": self.staleness,
         }

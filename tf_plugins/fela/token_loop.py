@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trepak.horovod_ext.fela import ChunkKind, FelaWorker, Input, Over, Token, Trained
+from trepak.tf_plugins.fela.listening import Listener
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of, specs_of
 from trepak.tf_plugins.fela.partition import Partition
-from trepak.tf_plugins.fela.token_trainer import TokenTrainer
+from trepak.tf_plugins.fela.token_trainer import Iteration, TokenTrainer
 
 
 class TokenLoop:
@@ -20,7 +21,9 @@ class TokenLoop:
         trainer: TokenTrainer,
         partition: Partition,
         batches: BatchFormat,
+        trained: Callable[[int, Iteration, int], None],
         first: int = 0,
+        staleness: int = 0,
     ) -> None:
         """Makes it.
 
@@ -29,38 +32,77 @@ class TokenLoop:
             trainer: what trains tokens here.
             partition: of the model.
             batches: how samples and labels lie in chunks.
+            trained: called with an iteration's number in the session, what it has here, and a
+                sub-model, from 0 on, whose tokens are all done; with a staleness in another thread.
             first: the number of the session's first iteration among those of the training.
+            staleness: iterations that this rank may be ahead of the oldest that is not over.
         """
         self._worker, self._trainer, self._batches = worker, trainer, batches
         self._sub_models = partition.sub_models
-        self._iteration, self._first = 0, first
+        self._trained, self._first, self._staleness = trained, first, staleness
+        self._begun = self._ended = 0  # iterations
+        self._open: dict[int, Iteration] = {}
+        self._listener = Listener(worker, self._hear_trained) if staleness else None
 
-    def run(
-        self, inputs: Sequence[Any], labels: Sequence[Any], trained: Callable[[int], None]
-    ) -> Over:
-        """Trains an iteration.
+    def run(self, inputs: Sequence[Any], labels: Sequence[Any]) -> list[Over]:
+        """Begins an iteration, and trains tokens until this rank may begin the next one.
+
+        Without a staleness that is its end.
 
         Args:
             inputs: this rank's samples.
             labels: theirs.
-            trained: called with each sub-model, from 0 on, whose tokens are all done.
+
+        Returns:
+            The iterations that have ended meanwhile, in their order.
         """
         samples = int(inputs[0].shape[0])
-        self._iteration, parts = self._worker.prepare(samples)
-        self._trainer.begin(self._first + self._iteration)
+        iteration, parts = self._worker.prepare(samples)
+        self._open[iteration] = self._trainer.begin(
+            self._first + iteration, sums_changes=self._staleness > 0
+        )
+        self._begun = iteration + 1
         rows = {part.token: part.samples for part in parts}
-        self._put(ChunkKind.SAMPLES, rows, inputs)
-        self._put(ChunkKind.LABELS, rows, labels)
+        self._put(iteration, ChunkKind.SAMPLES, rows, inputs)
+        self._put(iteration, ChunkKind.LABELS, rows, labels)
         self._worker.begin(samples)
+        self._listen(to_the_end=False)
         self._worker.request()
+        return self._train_tokens(to_the_end=not self._staleness)
+
+    def finish(self) -> list[Over]:
+        """Trains tokens until all iterations that this rank has begun are over; returns those."""
+        if self._ended == self._begun:
+            return []
+        self._listen(to_the_end=True)
+        self._worker.finish()
+        return self._train_tokens(to_the_end=True)
+
+    def _train_tokens(self, to_the_end: bool) -> list[Over]:
+        ended = []
         while True:
-            event = self._worker.next()
-            if isinstance(event, Over):
-                return event
-            if isinstance(event, Trained):
-                trained(event.sub_model - 1)
-            else:
-                self._worker.report(event.number, self._train(event))
+            event = self._worker.next() if self._listener is None else self._listener.next()
+            if isinstance(event, Token):
+                loss = self._train(event)
+                self._listen(to_the_end)
+                self._worker.report(event.number, loss)
+            elif isinstance(event, Trained):
+                self._hear_trained(event)
+            elif isinstance(event, Over):
+                ended.append(event)
+                del self._open[event.iteration]
+                self._ended = event.iteration + 1
+                if to_the_end and self._ended == self._begun:
+                    return ended
+            elif not to_the_end:
+                return ended
+
+    def _listen(self, to_the_end: bool) -> None:
+        if self._listener is not None:
+            self._listener.ask(self._begun - 1, to_the_end)
+
+    def _hear_trained(self, event: Trained) -> None:
+        self._trained(event.iteration, self._open[event.iteration], event.sub_model - 1)
 
     def _train(self, token: Token) -> float:
         """Trains a token and puts what it has made; returns the sum of its samples' losses."""
@@ -70,12 +112,14 @@ class TokenLoop:
             return 0.0
         if token.stage < last:
             outputs, loss = self._forward(token.stage - 1, token, token.number)
-            self._put(ChunkKind.OUTPUT, {token.number: token.samples}, outputs)
+            self._put(token.iteration, ChunkKind.OUTPUT, {token.number: token.samples}, outputs)
             return loss
-        labels = self._take(token.of(ChunkKind.LABELS), self._batches.labels)
+        labels = self._take(token, token.of(ChunkKind.LABELS), self._batches.labels)
         inputs = self._inputs(last - 1, token)
-        back, loss = self._trainer.last(inputs, labels, token.sample_ids)
-        self._put_back(last - 1, _needs(token), back)
+        back, loss = self._trainer.last(
+            self._open[token.iteration], inputs, labels, token.sample_ids
+        )
+        self._put_back(token, last - 1, _needs(token), back)
         return loss
 
     def _forward(
@@ -83,7 +127,8 @@ class TokenLoop:
     ) -> tuple[list[Any], float]:
         inputs = self._inputs(sub_model, token)
         ids, needs = token.sample_ids, _needs(token)
-        return self._trainer.forward(sub_model, forward, inputs, ids, needs, again)
+        now = self._open[token.iteration]
+        return self._trainer.forward(now, sub_model, forward, inputs, ids, needs, again)
 
     def _backward(self, sub_model: int, token: Token) -> None:
         of_output = token.of(ChunkKind.GRADIENT)
@@ -91,25 +136,31 @@ class TokenLoop:
         if token.recomputes:
             self._forward(sub_model, token, forward, again=True)
         specs = float_specs_of(self._sub_models[sub_model].outputs)
-        gradients = self._take(of_output, specs)
-        back, needs = self._trainer.backward(sub_model, forward, gradients)
-        self._put_back(sub_model, needs, back)
+        gradients = self._take(token, of_output, specs)
+        now = self._open[token.iteration]
+        back, needs = self._trainer.backward(now, sub_model, forward, gradients)
+        self._put_back(token, sub_model, needs, back)
 
     def _inputs(self, sub_model: int, token: Token) -> list[Any]:
         if samples := token.of(ChunkKind.SAMPLES):
-            return self._take(samples, self._batches.inputs)
-        return self._take(token.of(ChunkKind.OUTPUT), specs_of(self._sub_models[sub_model].inputs))
+            return self._take(token, samples, self._batches.inputs)
+        specs = specs_of(self._sub_models[sub_model].inputs)
+        return self._take(token, token.of(ChunkKind.OUTPUT), specs)
 
-    def _take(self, wanted: Sequence[Input], specs: Sequence[Any]) -> list[Any]:
-        return self._worker.take(self._iteration, wanted, specs) if specs else []
+    def _take(self, token: Token, wanted: Sequence[Input], specs: Sequence[Any]) -> list[Any]:
+        return self._worker.take(token.iteration, wanted, specs) if specs else []
 
-    def _put(self, kind: ChunkKind, rows: Mapping[int, int], tensors: Sequence[Any]) -> None:
+    def _put(
+        self, iteration: int, kind: ChunkKind, rows: Mapping[int, int], tensors: Sequence[Any]
+    ) -> None:
         if tensors:
-            self._worker.put(self._iteration, kind, rows, tensors)
+            self._worker.put(iteration, kind, rows, tensors)
 
-    def _put_back(self, sub_model: int, needs: Mapping[int, int], gradients: Any) -> None:
+    def _put_back(
+        self, token: Token, sub_model: int, needs: Mapping[int, int], gradients: Any
+    ) -> None:
         if sub_model > 0:  # what a model is given needs none
-            self._put(ChunkKind.GRADIENT, needs, gradients)
+            self._put(token.iteration, ChunkKind.GRADIENT, needs, gradients)
 
 
 def _needs(token: Token) -> dict[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -58,13 +58,31 @@ class Sums:
         ]
 
 
-class TokenTrainer:
-    """The functions of a model's sub-models, and what they have made in an iteration.
-
-    There is one graph for each sub-model, and another if its tokens have several batch sizes.
+@dataclass
+class Iteration:
+    """What an iteration has on this rank.
 
     Attributes:
-        sums: by sub-model, from 0 on.
+        number: int64, scalar: among those of the training.
+        values: by sub-model, those of its trainable and its state variables, from which all of the
+            iteration's tokens go on.
+        sums: by sub-model.
+        sums_changes: of state its changes are summed, since other iterations may change it, too,
+            between the beginning of this one and its end.
+        activations: by forward token.
+    """
+
+    number: Any
+    values: list[tuple[list[Any], list[Any]]]
+    sums: list[Sums]
+    sums_changes: bool = False
+    activations: dict[int, Activations] = field(default_factory=dict)
+
+
+class TokenTrainer:
+    """The functions of a model's sub-models.
+
+    There is one graph for each sub-model, and another if its tokens have several batch sizes.
     """
 
     def __init__(
@@ -88,26 +106,19 @@ class TokenTrainer:
         self._forwards = [make(one.forward) for one in self._sub_models[:-1]]
         # Keras weighs the losses of several outputs by a batch size that it knows when it traces.
         self._last = self._train_last if eager else tf.function(self._train_last)
-        self._values: list[tuple[list[Any], list[Any]]] = []
-        self._activations: dict[int, Activations] = {}
-        self._iteration: Any = None
-        self.sums: list[Sums] = []
 
-    def begin(self, iteration: int) -> None:
-        """Takes the variables' values, from which all of the iteration's tokens go on."""
-        self._iteration = tf.constant(iteration, tf.int64)
-        self._values = [(_read(one.trainable), _read(one.state)) for one in self._sub_models]
-        self.sums = [
+    def begin(self, iteration: int, sums_changes: bool = False) -> Iteration:
+        """Returns an iteration with the variables' values; as long as it lives, they do."""
+        values = [(_read(one.trainable), _read(one.state)) for one in self._sub_models]
+        sums = [
             Sums(_zeros(trainable), _zeros(one.averaged_of(state)))
-            for one, (trainable, state) in zip(self._sub_models, self._values, strict=True)
+            for one, (trainable, state) in zip(self._sub_models, values, strict=True)
         ]
-
-    def end(self) -> None:
-        """Lets go of values and activations, so that variables can change in their place."""
-        self._values, self._activations, self.sums = [], {}, []
+        return Iteration(tf.constant(iteration, tf.int64), values, sums, sums_changes)
 
     def forward(
         self,
+        now: Iteration,
         sub_model: int,
         token: int,
         inputs: Sequence[Any],
@@ -118,6 +129,7 @@ class TokenTrainer:
         """Computes a sub-model's outputs for a token, and keeps the activations.
 
         Args:
+            now: the token's iteration.
             sub_model: from 0 on; not the last one.
             token: the forward token's number.
             inputs: the sub-model's, for the token's samples.
@@ -128,44 +140,41 @@ class TokenTrainer:
         Returns:
             The outputs, and the loss that layers added, a sum over samples.
         """
-        trainable, state = self._values[sub_model]
+        trainable, state = now.values[sub_model]
         with tf.GradientTape() as tape:
             tape.watch([*trainable, *_floats(inputs)])
-            made = self._forwards[sub_model](
-                trainable, state, list(inputs), sample_ids, self._iteration
-            )
+            made = self._forwards[sub_model](trainable, state, list(inputs), sample_ids, now.number)
         samples = int(sample_ids.shape[0])
-        self._activations[token] = Activations(
+        now.activations[token] = Activations(
             tape, [*_floats(made.outputs), made.loss], _floats(inputs), samples, needs
         )
         if not again:
-            self.sums[sub_model].add_state(
-                self._sub_models[sub_model].averaged_of(made.state), samples
-            )
+            self._add_state(now, sub_model, made.state, samples)
         return list(made.outputs), float(made.loss) * samples
 
     def last(
-        self, inputs: Sequence[Any], labels: Sequence[Any], sample_ids: Any
+        self, now: Iteration, inputs: Sequence[Any], labels: Sequence[Any], sample_ids: Any
     ) -> tuple[list[Any], float]:
         """Trains the last sub-model: forward, loss and backward.
 
         Returns:
             Gradients of its floating-point inputs, and the loss: both sums over samples.
         """
-        trainable, state = self._values[-1]
+        trainable, state = now.values[-1]
         gradients, back, new_state, loss = self._last(
-            trainable, state, list(inputs), list(labels), sample_ids, self._iteration
+            trainable, state, list(inputs), list(labels), sample_ids, now.number
         )
-        self.sums[-1].add(gradients)
-        self.sums[-1].add_state(new_state, int(sample_ids.shape[0]))
+        now.sums[-1].add(gradients)
+        self._add_state(now, -1, new_state, int(sample_ids.shape[0]))
         return back, float(loss)
 
     def backward(
-        self, sub_model: int, token: int, gradients: Sequence[Any]
+        self, now: Iteration, sub_model: int, token: int, gradients: Sequence[Any]
     ) -> tuple[list[Any], dict[int, int]]:
-        """Goes backward through what a forward token has computed here.
+        """Goes backward through what a forward token has computed here, with its weights.
 
         Args:
+            now: the token's iteration.
             sub_model: from 0 on.
             token: the forward token's number.
             gradients: of its floating-point outputs.
@@ -173,8 +182,8 @@ class TokenTrainer:
         Returns:
             Gradients of its floating-point inputs, and by token that it was made of, samples.
         """
-        trainable, _ = self._values[sub_model]
-        kept = self._activations.pop(token)
+        trainable, _ = now.values[sub_model]
+        kept = now.activations.pop(token)
         of_loss = self._scale(tf.cast(kept.samples, kept.targets[-1].dtype))
         weights, back = kept.tape.gradient(
             kept.targets,
@@ -182,8 +191,18 @@ class TokenTrainer:
             [*gradients, of_loss],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
-        self.sums[sub_model].add([tf.convert_to_tensor(one) for one in weights])
+        now.sums[sub_model].add([tf.convert_to_tensor(one) for one in weights])
         return back, kept.needs
+
+    def _add_state(
+        self, now: Iteration, sub_model: int, state: Sequence[Any], samples: int
+    ) -> None:
+        averaged_of = self._sub_models[sub_model].averaged_of
+        made = averaged_of(state)
+        if now.sums_changes:
+            before = averaged_of(now.values[sub_model][1])
+            made = [new - old for new, old in zip(made, before, strict=True)]
+        now.sums[sub_model].add_state(made, samples)
 
     def _train_last(
         self,
@@ -208,7 +227,7 @@ class TokenTrainer:
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
         weights = [tf.convert_to_tensor(one) for one in weights]
-        return weights, back, sub_model.averaged_of(made.state), loss
+        return weights, back, made.state, loss
 
 
 def _as_they_are(function: Callable[..., Any]) -> Callable[..., Any]:

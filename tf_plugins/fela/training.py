@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,13 +11,14 @@ import tensorflow as tf
 from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
-from trepak.tf_plugins.fela.compiled import check, check_subset
+from trepak.tf_plugins.fela.ages import Ages
+from trepak.tf_plugins.fela.compiled import check, check_staleness, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.reduction import Reduction, is_any_under_way
 from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.token_loop import TokenLoop
-from trepak.tf_plugins.fela.token_trainer import TokenTrainer
+from trepak.tf_plugins.fela.token_trainer import Iteration, TokenTrainer
 from trepak.tf_plugins.fela.update import Update
 
 _ROOT = 0  # is in every conditional subset
@@ -46,6 +47,8 @@ class Training:
             partition, self._update.loss, self._update.scale, bool(model.run_eagerly)
         )
         self._open: tuple[FelaWorker, TokenLoop, Reduction] | None = None
+        self._ages = Ages()
+        self._logs: Any = None
         self._is_apart = False  # ranks outside of a conditional subset have weights of before
         for cut, sub_model in zip(partition.cuts, partition.sub_models, strict=False):
             if not float_specs_of(sub_model.outputs):
@@ -74,21 +77,18 @@ class Training:
             self._end_if_outgrown(int(keras.tree.flatten(data)[0].shape[0]))
         inputs, labels = self._batches.split(data)
         try:
-            worker, loop, reduction = self._opened(data, int(inputs[0].shape[0]), bool(labels))
-            return self._iterate(worker, loop, reduction, inputs, labels)
+            _, loop, _ = self._opened(data, int(inputs[0].shape[0]), bool(labels))
+            self._check_batch(int(inputs[0].shape[0]))
+            self._ages.begin(self._update.rate() if self.rules.staleness else None)
+            self._ages.ended += loop.run(inputs, labels)
+            self._apply()
+            return self._logs
         except BaseException as error:  # an interrupt, too: others would wait for this rank
             self.give_up(error)
             raise
 
-    def _iterate(
-        self,
-        worker: FelaWorker,
-        loop: TokenLoop,
-        reduction: Reduction,
-        inputs: Sequence[Any],
-        labels: Sequence[Any],
-    ) -> Any:
-        rank, samples = basics.rank(), int(inputs[0].shape[0])
+    def _check_batch(self, samples: int) -> None:
+        rank = basics.rank()
         if samples > self.batch_sizes[rank]:
             raise ValueError(
                 f"rank {rank} has a batch of {samples} samples, where the first one of fit had "
@@ -96,23 +96,46 @@ class Training:
                 "largest batch, or call train_on_batch."
             )
 
-        def trained(sub_model: int) -> None:
-            sums = self._trainer.sums[sub_model]
-            reduction.start(sub_model, [*sums.gradients, *sums.state])
+    def finish(self) -> None:
+        """Ends all iterations that this rank has begun, and applies them (SSP).
 
-        over = loop.run(inputs, labels, trained)
-        sums = reduction.finish(worker.check)
-        _check_that_any(over.samples)
-        self._trainer.end()
-        self._is_apart = reduction.is_partial
-        mine = [self._partition.sub_models[i] for i in sums]
-        return self._update.apply(mine, list(sums.values()), over.samples, over.loss)
+        It is for no other rank to do the same: until this one has its weights, others may go on.
+        """
+        if self._open is None or not self._open[0].is_open:
+            return
+        try:
+            self._ages.ended += self._open[1].finish()
+            self._apply()
+        except BaseException as error:
+            self.give_up(error)
+            raise
+
+    def _apply(self) -> None:
+        """Applies iterations that have ended, in their order.
+
+        Their sums are waited for, so that weights lack no update that could be had: all ranks hear
+        at once that a sub-model is trained, whatever they are doing.
+        """
+        assert self._open is not None
+        worker, _, reduction = self._open
+        for over in self._ages.ended[:]:
+            sums = reduction.finish(over.iteration, worker.check)
+            _check_that_any(over.samples)
+            self._is_apart = reduction.is_partial
+            mine = [self._partition.sub_models[i] for i in sums]
+            is_stale = self.rules.staleness > 0
+            rate = self._ages.apply()
+            with self._update.at(rate if is_stale else None):
+                self._logs = self._update.apply(
+                    mine, list(sums.values()), over.samples, over.loss, is_stale
+                )
 
     def flush(self) -> None:
         """Gives all ranks the weights of conditional sub-models.
 
         A collective call after iterations in which not all ranks trained all sub-models.
         """
+        self.finish()
         if not self._is_apart:
             return
         self._is_apart = False
@@ -123,7 +146,10 @@ class Training:
 
     def statistics(self) -> dict[str, Any]:
         """Returns what this rank has counted; nothing before the first batch."""
-        return {} if self._open is None else self._open[0].statistics()
+        if self._open is None:
+            return {}
+        ages = {"most_stale": self._ages.most_stale, "stale_iterations": self._ages.stale}
+        return self._open[0].statistics() | ages
 
     def close(self) -> None:
         """Ends the session, if there is one; a collective call. The next batch opens another."""
@@ -145,7 +171,6 @@ class Training:
             self._open = None
             reduction.close()
             worker.close()
-        self._trainer.end()
         self._batches.forget()
 
     def _end_if_outgrown(self, samples: int) -> None:
@@ -172,6 +197,8 @@ class Training:
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
+            if self.rules.staleness:
+                check_staleness(self._model)
             # A rank may see no token of the last sub-model, whose training would build metrics.
             self._model._symbolic_build(data_batch=data)
             self._model.optimizer.ensure_built(self._model.trainable_variables)
@@ -180,7 +207,21 @@ class Training:
             self._update.expect(sum(self.batch_sizes))
             reduction = Reduction(self.rules.members(basics.size()))
             worker = FelaWorker(self.rules.on(self.batch_sizes))
-            loop = TokenLoop(worker, self._trainer, self._partition, self._batches, first)
+
+            def trained(number: int, iteration: Iteration, sub_model: int) -> None:
+                sums = iteration.sums[sub_model]
+                reduction.start(number, sub_model, [*sums.gradients, *sums.state])
+
+            loop = TokenLoop(
+                worker,
+                self._trainer,
+                self._partition,
+                self._batches,
+                trained,
+                first,
+                self.rules.staleness,
+            )
+            self._ages = Ages()
             self._open = worker, loop, reduction
         return self._open
 
@@ -188,12 +229,19 @@ class Training:
         """Returns the number of the first iteration; rank 0 has taken part in all before.
 
         Raises:
+            ValueError: on all ranks, if their bounds of staleness differ.
             RuntimeError: on all ranks, if sums of an iteration that failed are still under way on
                 one: the next ones would meet them.
         """
-        mine = samples, int(self._model.optimizer.iterations), is_any_under_way()
+        under_way, staleness = is_any_under_way(), int(self.rules.staleness)
+        mine = samples, int(self._model.optimizer.iterations), under_way, staleness
         told = exchange.gather(mine, "Fela's batch sizes")
         self.batch_sizes = [one[0] for one in told]
+        bounds = [one[3] for one in told]
+        if len(set(bounds)) > 1:
+            raise ValueError(
+                f"Fela has staleness {bounds} on ranks 0 to {len(told) - 1}: give all the same."
+            )
         stuck = [rank for rank, one in enumerate(told) if one[2]]
         if stuck:
             raise RuntimeError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras.src.backend import get_keras_mask
 
@@ -57,6 +59,7 @@ class Update:
         sums: Sequence[Sequence[Any]],
         samples: int,
         loss: float,
+        changes: bool = False,
     ) -> Any:
         """Updates weights and state.
 
@@ -66,17 +69,51 @@ class Update:
                 samples.
             samples: of all ranks.
             loss: the sum over them.
+            changes: it is not state, but its changes.
 
         Returns:
             Logs.
         """
-        regularization = self._applied(tuple(sub_models), sums, tf.constant(samples, tf.float64))
+        count = tf.constant(samples, tf.float64)
+        regularization = self._applied(tuple(sub_models), sums, count, changes)
         mean = loss / samples + float(regularization)
         self._model._loss_tracker.update_state(mean, sample_weight=samples)
         return self._model.get_metrics_result()
 
+    def rate(self) -> float | None:
+        """Returns the learning rate that a callback may have set; None if it is a schedule's."""
+        rate = self._settable_rate()
+        return None if rate is None else float(rate)
+
+    @contextlib.contextmanager
+    def at(self, rate: float | None) -> Iterator[None]:
+        """Has an update go by a learning rate of before.
+
+        Args:
+            rate: see `rate`.
+        """
+        variable = self._settable_rate()
+        if variable is None or rate is None:
+            yield
+            return
+        now = float(variable)
+        variable.assign(rate)
+        try:
+            yield
+        finally:
+            variable.assign(now)
+
+    def _settable_rate(self) -> Any:
+        optimizer = getattr(self._model.optimizer, "inner_optimizer", self._model.optimizer)
+        rate = getattr(optimizer, "_learning_rate", None)
+        return rate if isinstance(rate, keras.Variable) else None
+
     def _apply(
-        self, sub_models: Sequence[SubModel], sums: Sequence[Sequence[Any]], samples: Any
+        self,
+        sub_models: Sequence[SubModel],
+        sums: Sequence[Sequence[Any]],
+        samples: Any,
+        changes: bool,
     ) -> Any:
         gradients: list[Any] = []
         variables: list[Any] = []
@@ -92,7 +129,8 @@ class Update:
             ]
             variables += sub_model.trainable
             for variable, value in zip(sub_model.averaged, of_sub_model[count:], strict=True):
-                variable.assign(tf.cast(value / tf.cast(samples, value.dtype), variable.dtype))
+                mean = tf.cast(value / tf.cast(samples, value.dtype), variable.dtype)
+                variable.assign_add(mean) if changes else variable.assign(mean)
         self._model.optimizer._apply_plainly(gradients, variables)
         return tf.add_n(losses)
 

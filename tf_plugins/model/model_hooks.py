@@ -33,6 +33,7 @@ class ModelHook:
         retraces: the training step that Keras has traced before does not hold any more.
         finish: does what it has left, before it is taken off.
         flush: gives all ranks what they have apart, where a callback looks; a collective call.
+        lets_ahead: tells whether steps of some ranks go ahead of others', whose updates come later.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ModelHook:
     retraces: bool = False
     finish: Callable[[], None] | None = None
     flush: Callable[[], None] | None = None
+    lets_ahead: Callable[[], bool] | None = None
 
     def wraps(self) -> dict[str, Wrap]:
         """Returns the wrappers of methods; where Keras makes the train function, it is wrapped."""
@@ -66,6 +68,12 @@ class _Attached:
 def attached(model: Any, name: str) -> bool:
     """Tells whether a model has the hook of this name."""
     return name in vars(model).get(_ATTACHED, _Attached()).hooks
+
+
+def goes_ahead(model: Any) -> bool:
+    """Tells whether a rank may end a step of a model before its update is there."""
+    hooks = vars(model).get(_ATTACHED, _Attached()).hooks.values()
+    return any(hook.lets_ahead is not None and hook.lets_ahead() for hook in hooks)
 
 
 def flush_hooks(model: Any) -> None:

@@ -13,7 +13,8 @@
 
 namespace trepak::fela {
 
-// Of a worker. `key`: samples that it comes with; nothing; the token that it has trained.
+// Of a worker. `key`: samples that it comes with; 1 if it stays in its iteration until that is
+// over; the token that it has trained.
 constexpr MessageKind kBegin = KindOf("fela", 1);
 constexpr MessageKind kRequest = KindOf("fela", 2);
 constexpr MessageKind kReport = KindOf("fela", 3);  // and request
@@ -24,6 +25,7 @@ constexpr MessageKind kSend = KindOf("fela", 5);     // `key`: the token whose c
 constexpr MessageKind kTrained = KindOf("fela", 6);  // `key`: the sub-model whose tokens are done
 constexpr MessageKind kOver = KindOf("fela", 7);     // the iteration is
 constexpr MessageKind kHere = KindOf("fela", 8);     // the server is, though there is no token
+constexpr MessageKind kAhead = KindOf("fela", 9);    // the worker may begin its next iteration
 
 // Of kReport.
 struct Report {

@@ -10,6 +10,7 @@ namespace trepak {
 namespace {
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 24;  // of an iteration: numbers stay small
+constexpr uint32_t kMostStaleness = 64;              // each more iteration has weights of its own
 
 uint64_t DividedUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
 
@@ -61,6 +62,15 @@ Status FelaPlan::Check(const FelaRules& rules) {
       AimedAt(rules) * rules.weights.size() > kMostTokens) {
     return InvalidArgumentError(
         "an iteration has too many samples, or tokens: raise the threshold");
+  }
+  if (rules.staleness > kMostStaleness) {
+    return InvalidArgumentError("the staleness is at most " + std::to_string(kMostStaleness) +
+                                " iterations, not " + std::to_string(rules.staleness));
+  }
+  if (rules.staleness > 0 && rules.recompute) {
+    return InvalidArgumentError(
+        "with a staleness workers have weights of several iterations, so that none can make the "
+        "activations of another anew: leave recompute off");
   }
   TREPAK_RETURN_IF_ERROR(CheckWeights(rules.weights));
   if (!rules.subsets.empty() && rules.subsets.size() != rules.weights.size()) {

@@ -20,6 +20,7 @@ struct FelaRules {
   bool depth_first = true;                     // ADS; else tokens go by their numbers
   bool hierarchical = true;                    // HF: a sub-bucket per worker; else one for all
   bool recompute = true;                       // others may make activations anew that one holds
+  uint32_t staleness = 0;                      // iterations that a worker may be ahead of (SSP)
 };
 
 // A stage is what tokens of one kind do. Stages 1 to M train the sub-models forward, where the last

@@ -1,17 +1,21 @@
 #include "ops/runtime/fela/fela_scheduler.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
 namespace trepak {
 
 FelaScheduler::FelaScheduler(FelaRules rules)
-    : plan_(std::move(rules)),
-      permits_(plan_),
-      now_(std::make_unique<Iteration>(plan_, permits_)) {}
+    : plan_(std::move(rules)), permits_(plan_), places_(plan_.workers()) {
+  for (uint64_t number = 0; number <= plan_.rules().staleness; ++number) {
+    open_.push_back(std::make_unique<FelaIteration>(number, plan_, permits_));
+  }
+}
 
 Status FelaScheduler::CheckIteration(uint32_t worker, uint64_t iteration) const {
-  if (iteration != iteration_ || worker >= plan_.workers()) {
+  if (iteration < iteration_ || iteration - iteration_ >= open_.size() ||
+      worker >= plan_.workers()) {
     return InvalidArgumentError("worker " + std::to_string(worker) + " is in iteration " +
                                 std::to_string(iteration) + ", and the token server in " +
                                 std::to_string(iteration_));
@@ -21,8 +25,12 @@ Status FelaScheduler::CheckIteration(uint32_t worker, uint64_t iteration) const 
 
 Status FelaScheduler::Begin(uint32_t worker, uint64_t iteration, uint32_t samples, Orders* orders) {
   TREPAK_RETURN_IF_ERROR(CheckIteration(worker, iteration));
-  if (now_->generator.has_begun(worker)) {
+  FelaIteration& now = At(iteration);
+  if (now.generator.has_begun(worker)) {
     return InvalidArgumentError("worker " + std::to_string(worker) + " begins an iteration twice");
+  }
+  if (iteration != iteration_ && iteration != places_[worker].reached) {
+    return InvalidArgumentError("worker " + std::to_string(worker) + " leaves iterations out");
   }
   if (samples > plan_.rules().batches[worker]) {
     return InvalidArgumentError("worker " + std::to_string(worker) + " comes with " +
@@ -30,195 +38,210 @@ Status FelaScheduler::Begin(uint32_t worker, uint64_t iteration, uint32_t sample
                                 std::to_string(plan_.rules().batches[worker]) +
                                 " were agreed upon: give fit the batch_size that it trains with");
   }
-  now_->samples[worker] = samples;
-  ServeWaiting(AddAll(now_->generator.Begin(worker, samples), worker), orders);
-  EndWhatIsTrained(orders);
+  places_[worker].reached = iteration + 1;
+  places_[worker].to_the_end = false;
+  counters_.most_ahead = std::max(counters_.most_ahead, iteration - iteration_);
+  now.samples[worker] = samples;
+  ServeWaiting(&now, now.AddAll(now.generator.Begin(worker, samples), worker), orders);
+  EndWhatIsTrained(&now, orders);
   return OkStatus();
 }
 
-Status FelaScheduler::Request(uint32_t worker, uint64_t iteration, Orders* orders) {
-  if (iteration < iteration_) {
-    return OkStatus();  // it was over before this worker asked
+Status FelaScheduler::Request(uint32_t worker, uint64_t iteration, Orders* orders,
+                              bool to_the_end) {
+  if (iteration < iteration_) {  // it was over before this worker asked
+    if (worker < plan_.workers() && !to_the_end) {
+      LetAhead(worker, orders);
+    }
+    return OkStatus();
   }
   TREPAK_RETURN_IF_ERROR(CheckIteration(worker, iteration));
-  if (now_->waiting.Has(worker) || now_->in_hand[worker] != kNone) {
+  Place& place = places_[worker];
+  if (Waits(worker) || place.in_hand != kNone) {
     ++counters_.duplicates;
     return OkStatus();
   }
+  place.reached = std::max(place.reached, iteration + 1);
+  place.to_the_end = to_the_end;
   ServeOrWait(worker, orders);
   return OkStatus();
 }
 
 Status FelaScheduler::Report(uint32_t worker, uint64_t iteration, uint32_t token, Orders* orders) {
-  if (iteration < iteration_ || (token < plan_.numbers() && now_->info.holder(token) == worker)) {
+  if (iteration >= iteration_) {
+    TREPAK_RETURN_IF_ERROR(CheckIteration(worker, iteration));
+  }
+  if (iteration < iteration_ ||
+      (token < plan_.numbers() && At(iteration).info.holder(token) == worker)) {
     ++counters_.duplicates;
     return OkStatus();
   }
-  TREPAK_RETURN_IF_ERROR(CheckIteration(worker, iteration));
-  if (now_->in_hand[worker] != token) {
+  Place& place = places_[worker];
+  if (place.in_hand != token || place.iteration != iteration) {
     return InvalidArgumentError("worker " + std::to_string(worker) + " reports token " +
                                 std::to_string(token) + ", which it was not given");
   }
-  now_->in_hand[worker] = kNone;
-  now_->info.Complete(worker, token);
+  FelaIteration& now = At(iteration);
+  place.in_hand = kNone;
+  now.info.Complete(worker, token);
   ++counters_.tokens;
   orders->reported = true;
-  const std::vector<uint32_t> places = AddAll(now_->generator.Complete(token), worker);
+  const std::vector<uint32_t> places = now.AddAll(now.generator.Complete(token), worker);
   ServeOrWait(worker, orders);
-  ServeWaiting(places, orders);
-  EndWhatIsTrained(orders);
+  ServeWaiting(&now, places, orders);
+  EndWhatIsTrained(&now, orders);
   return OkStatus();
 }
 
-std::vector<uint32_t> FelaScheduler::AddAll(const std::vector<uint32_t>& made, uint32_t reporter) {
-  std::vector<uint32_t> places;
-  for (const uint32_t token : made) {
-    places.push_back(now_->bucket.Add(token, reporter));
-  }
-  return places;
-}
-
-// Gives a worker a token, if there is one for it.
-bool FelaScheduler::Serve(uint32_t worker, Orders* orders) {
-  const std::optional<uint32_t> token = now_->bucket.Take(worker);
+// Gives a worker a token of an iteration, if there is one for it.
+bool FelaScheduler::ServeOf(FelaIteration* now, uint32_t worker, Orders* orders) {
+  const std::optional<uint32_t> token = now->bucket.Take(worker);
   if (!token) {
     return false;
   }
-  now_->in_hand[worker] = *token;
-  orders->assignments.push_back(Assign(worker, now_->generator.token(*token)));
+  places_[worker].iteration = now->number;
+  places_[worker].in_hand = *token;
+  const Assignment made = now->Assign(worker, now->generator.token(*token));
+  counters_.recomputed += made.recomputes ? 1 : 0;
+  counters_.inputs += made.inputs.size();
+  for (const Input& input : made.inputs) {
+    counters_.remote += input.holder == worker ? 0 : 1;
+  }
+  orders->assignments.push_back(made);
   return true;
+}
+
+// Of the iterations that it has begun: age goes before the policies.
+bool FelaScheduler::Serve(uint32_t worker, Orders* orders) {
+  return std::any_of(open_.begin(), open_.end(), [&](const std::unique_ptr<FelaIteration>& one) {
+    return one->number < places_[worker].reached && ServeOf(one.get(), worker, orders);
+  });
 }
 
 void FelaScheduler::ServeOrWait(uint32_t worker, Orders* orders) {
   if (!Serve(worker, orders)) {
-    now_->waiting.Add(worker);
     ++counters_.waits;
+    if (!LetAhead(worker, orders)) {
+      Wait(worker);
+    }
+  }
+}
+
+bool FelaScheduler::LetAhead(uint32_t worker, Orders* orders) {
+  const uint64_t staleness = plan_.rules().staleness;
+  const Place& place = places_[worker];
+  if (staleness == 0 || place.to_the_end || place.reached > iteration_ + staleness) {
+    return false;
+  }
+  orders->ahead.push_back(worker);
+  ++counters_.ahead;
+  return true;
+}
+
+bool FelaScheduler::Waits(uint32_t worker) const {
+  return std::any_of(
+      open_.begin(), open_.end(),
+      [worker](const std::unique_ptr<FelaIteration>& one) { return one->waiting.Has(worker); });
+}
+
+void FelaScheduler::Wait(uint32_t worker) {
+  for (const std::unique_ptr<FelaIteration>& one : open_) {
+    if (one->number < places_[worker].reached) {
+      one->waiting.Add(worker);
+    }
+  }
+}
+
+void FelaScheduler::EndWaiting(uint32_t worker) {
+  for (const std::unique_ptr<FelaIteration>& one : open_) {
+    if (one->waiting.Has(worker)) {
+      one->waiting.Remove(worker);
+    }
   }
 }
 
 // Serves all that can be, in the order in which they asked. To serve one leaves less for the
 // others, so that who can't be served need not be looked at again.
-void FelaScheduler::ServeWaiting(const std::vector<uint32_t>& places, Orders* orders) {
+void FelaScheduler::ServeWaiting(FelaIteration* now, const std::vector<uint32_t>& places,
+                                 Orders* orders) {
   if (plan_.rules().hierarchical) {
-    for (uint32_t first = FirstToServe(places); first != kNoWorker; first = FirstToServe(places)) {
-      now_->waiting.Remove(first);
-      Serve(first, orders);
+    for (uint32_t first = FirstToServe(*now, places); first != kNoWorker;
+         first = FirstToServe(*now, places)) {
+      EndWaiting(first);
+      ServeOf(now, first, orders);
     }
     return;
   }
-  for (const uint32_t worker : now_->waiting.all()) {
-    if (now_->bucket.size() == 0) {
+  for (const uint32_t worker : now->waiting.all()) {
+    if (now->bucket.size() == 0) {
       return;
     }
-    if (Serve(worker, orders)) {
-      now_->waiting.Remove(worker);
+    if (ServeOf(now, worker, orders)) {
+      EndWaiting(worker);
     }
   }
 }
 
 // `places`: sub-buckets that may have something for a worker that waits and had nothing before.
-uint32_t FelaScheduler::FirstToServe(const std::vector<uint32_t>& places) const {
-  const FelaWaiting& waiting = now_->waiting;
+uint32_t FelaScheduler::FirstToServe(const FelaIteration& now,
+                                     const std::vector<uint32_t>& places) const {
   uint32_t first = kNoWorker;
   for (uint32_t kind = 0; kind < permits_.kinds(); ++kind) {
-    if (now_->bucket.HasOthers(kind)) {
-      first = waiting.Earlier(first, waiting.FirstOf(kind));
+    if (now.bucket.HasOthers(kind)) {
+      first = now.waiting.Earlier(first, now.waiting.FirstOf(kind));
     }
   }
   for (const uint32_t place : places) {
-    if (waiting.Has(place) && now_->bucket.HasOwn(place)) {
-      first = waiting.Earlier(first, place);
+    if (now.waiting.Has(place) && now.bucket.HasOwn(place)) {
+      first = now.waiting.Earlier(first, place);
     }
   }
   return first;
 }
 
-void FelaScheduler::EndWhatIsTrained(Orders* orders) {
+// Iterations end in their order, though a later one may be trained first.
+void FelaScheduler::EndWhatIsTrained(FelaIteration* now, Orders* orders) {
   const uint32_t all = plan_.submodels();
-  while (now_->trained < all && now_->generator.IsComplete(all + now_->trained)) {
-    orders->trained.push_back(all - now_->trained);
-    ++now_->trained;
+  while (now->trained < all && now->generator.IsComplete(all + now->trained)) {
+    orders->trained.push_back(all - now->trained);
+    ++now->trained;
   }
-  if (now_->trained == all) {
-    orders->over = true;
-    orders->samples = std::accumulate(now_->samples.begin(), now_->samples.end(), uint64_t{0});
-    counters_.helped += now_->bucket.helped();
-    ++counters_.iterations;
-    ++iteration_;
-    now_ = std::make_unique<Iteration>(plan_, permits_);
+  while (open_.front()->is_trained()) {
+    EndTheOldest(orders);
   }
 }
 
-FelaScheduler::Assignment FelaScheduler::Assign(uint32_t worker, const FelaToken& token) {
-  Assignment made;
-  made.worker = worker;
-  made.token = token.id;
-  made.stage = token.stage;
-  made.samples = token.samples;
-  const bool backward = plan_.IsBackward(token.stage);
-  const FelaToken& forward = backward ? now_->generator.token(token.needs.front()) : token;
-  if (backward) {
-    made.recomputes = now_->info.holder(forward.id) != worker;
-    counters_.recomputed += made.recomputes ? 1 : 0;
-    made.inputs.push_back({FelaChunkKind::kGradient, forward.id,
-                           now_->info.holder(token.needs.back()), token.samples});
-  }
-  if (!backward || made.recomputes) {
-    AddInputs(forward, &made);
-  }
-  std::vector<uint32_t> leaves;
-  AddLeaves(forward, &leaves);
-  for (const uint32_t leaf : leaves) {
-    made.ranges.push_back(RangeOf(leaf));
-    if (token.stage == plan_.submodels()) {
-      made.inputs.push_back(
-          {FelaChunkKind::kLabels, leaf, plan_.OwnerOf(leaf), now_->generator.token(leaf).samples});
+void FelaScheduler::EndTheOldest(Orders* orders) {
+  const FelaIteration& oldest = *open_.front();
+  const std::vector<uint32_t> waiting = oldest.waiting.all();
+  orders->over = true;
+  orders->samples.push_back(
+      std::accumulate(oldest.samples.begin(), oldest.samples.end(), uint64_t{0}));
+  counters_.helped += oldest.bucket.helped();
+  ++counters_.iterations;
+  open_.pop_front();
+  ++iteration_;
+  open_.push_back(
+      std::make_unique<FelaIteration>(iteration_ + plan_.rules().staleness, plan_, permits_));
+  for (const uint32_t worker : waiting) {
+    if (LetAhead(worker, orders)) {
+      EndWaiting(worker);
     }
   }
-  for (const Input& input : made.inputs) {
-    counters_.remote += input.holder == worker ? 0 : 1;
-  }
-  counters_.inputs += made.inputs.size();
-  return made;
-}
-
-void FelaScheduler::AddInputs(const FelaToken& forward, Assignment* assignment) const {
-  if (forward.stage == 1) {
-    assignment->inputs.push_back(
-        {FelaChunkKind::kSamples, forward.id, plan_.OwnerOf(forward.id), forward.samples});
-  }
-  for (const uint32_t need : forward.needs) {
-    assignment->inputs.push_back({FelaChunkKind::kOutput, need, now_->info.holder(need),
-                                  now_->generator.token(need).samples});
-  }
-}
-
-void FelaScheduler::AddLeaves(const FelaToken& forward, std::vector<uint32_t>* leaves) const {
-  if (forward.stage == 1) {
-    leaves->push_back(forward.id);
-  }
-  for (const uint32_t need : forward.needs) {
-    AddLeaves(now_->generator.token(need), leaves);
-  }
-}
-
-FelaScheduler::Range FelaScheduler::RangeOf(uint32_t first_token) const {
-  const uint32_t owner = plan_.OwnerOf(first_token);
-  const uint32_t i = first_token - plan_.PartOf(owner, now_->samples[owner], 0).token;
-  const FelaPlan::Part part = plan_.PartOf(owner, now_->samples[owner], i);
-  return {part.first, part.samples};
 }
 
 FelaScheduler::Counters FelaScheduler::counters() const {
   Counters counters = counters_;
-  counters.helped += now_->bucket.helped();
+  for (const std::unique_ptr<FelaIteration>& one : open_) {
+    counters.helped += one->bucket.helped();
+  }
   return counters;
 }
 
 std::vector<uint32_t> FelaScheduler::NotBegun() const {
   std::vector<uint32_t> missing;
   for (uint32_t worker = 0; worker < plan_.workers(); ++worker) {
-    if (!now_->generator.has_begun(worker)) {
+    if (!open_.front()->generator.has_begun(worker)) {
       missing.push_back(worker);
     }
   }
@@ -228,11 +251,24 @@ std::vector<uint32_t> FelaScheduler::NotBegun() const {
 std::vector<std::pair<uint32_t, uint32_t>> FelaScheduler::InHand() const {
   std::vector<std::pair<uint32_t, uint32_t>> tokens;
   for (uint32_t worker = 0; worker < plan_.workers(); ++worker) {
-    if (now_->in_hand[worker] != kNone) {
-      tokens.emplace_back(worker, now_->in_hand[worker]);
+    if (places_[worker].in_hand != kNone) {
+      tokens.emplace_back(worker, places_[worker].in_hand);
     }
   }
   return tokens;
+}
+
+std::vector<uint32_t> FelaScheduler::Away() const {
+  std::vector<uint32_t> away;
+  bool does_any_wait = false;
+  for (uint32_t worker = 0; worker < plan_.workers(); ++worker) {
+    const bool waits = Waits(worker);
+    does_any_wait = does_any_wait || waits;
+    if (!waits && places_[worker].in_hand == kNone) {
+      away.push_back(worker);
+    }
+  }
+  return does_any_wait ? away : std::vector<uint32_t>();
 }
 
 }  // namespace trepak

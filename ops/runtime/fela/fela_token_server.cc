@@ -49,6 +49,7 @@ Status FelaTokenServer::Answer(const Message& message) {
   FelaScheduler::Orders orders;
   fela::Report report;
   const uint32_t worker = header.sender;
+  heard_[worker] = Clock::now();
   switch (header.kind) {
     case fela::kBegin:
       if (!any_has_begun_) {
@@ -58,12 +59,12 @@ Status FelaTokenServer::Answer(const Message& message) {
       TREPAK_RETURN_IF_ERROR(scheduler_.Begin(worker, header.round, header.key, &orders));
       break;
     case fela::kRequest:
-      TREPAK_RETURN_IF_ERROR(scheduler_.Request(worker, header.round, &orders));
+      TREPAK_RETURN_IF_ERROR(scheduler_.Request(worker, header.round, &orders, header.key != 0));
       break;
     case fela::kReport:
       TREPAK_RETURN_IF_ERROR(ReadBody(message, &report));
       TREPAK_RETURN_IF_ERROR(scheduler_.Report(worker, header.round, header.key, &orders));
-      loss_ += orders.reported ? report.loss : 0;
+      losses_[header.round] += orders.reported ? report.loss : 0;
       break;
     default:
       return Unexpected(header, name());
@@ -80,23 +81,32 @@ Status FelaTokenServer::Carry(uint64_t iteration, const FelaScheduler::Orders& o
         in_hand_[worker].senders.insert(input.holder);
         Message send =
             MessageOf(fela::kSend, fela::Send{static_cast<uint32_t>(input.kind), worker});
-        send.header.round = iteration;
+        send.header.round = assignment.iteration;
         send.header.key = input.token;
         TREPAK_RETURN_IF_ERROR(Send(input.holder, {}, std::move(send)));
       }
     }
     Message token = fela::MessageOfAssignment(assignment);
-    token.header.round = iteration;
+    token.header.round = assignment.iteration;
     TREPAK_RETURN_IF_ERROR(Send(worker, {}, std::move(token)));
   }
   for (const uint32_t submodel : orders.trained) {
     Broadcast(Saying(fela::kTrained, iteration, submodel));
   }
-  if (orders.over) {
-    any_has_begun_ = false;
-    Message over = MessageOf(fela::kOver, fela::Over{orders.samples, std::exchange(loss_, 0)});
-    over.header.round = iteration;
+  uint64_t ended = scheduler_.iteration() - orders.samples.size();
+  for (const uint64_t samples : orders.samples) {
+    Message over = MessageOf(fela::kOver, fela::Over{samples, losses_[ended]});
+    over.header.round = ended;
+    losses_.erase(ended++);
     Broadcast(over);
+  }
+  if (orders.over) {
+    any_has_begun_ = scheduler_.NotBegun().size() < options().size;
+    first_begun_ = Clock::now();
+  }
+  for (const uint32_t worker : orders.ahead) {
+    heard_[worker] = Clock::now();
+    TREPAK_RETURN_IF_ERROR(Send(worker, {}, Saying(fela::kAhead, ended)));
   }
   return OkStatus();
 }
@@ -124,6 +134,13 @@ Status FelaTokenServer::CheckWaiting(Clock::time_point now) const {
   const std::vector<uint32_t> missing = scheduler_.NotBegun();
   if (!missing.empty() && now - first_begun_ >= options().deadline) {
     return WaitedTooLong(missing, "begin the iteration that others have begun");
+  }
+  if (scheduler_.plan().rules().staleness > 0) {
+    for (const uint32_t worker : scheduler_.Away()) {
+      if (now - heard_[worker] >= options().deadline) {
+        return WaitedTooLong({worker}, "come back to the tokens that others wait for");
+      }
+    }
   }
   return OkStatus();
 }

@@ -4,6 +4,7 @@
 #define TREPAK_OPS_RUNTIME_FELA_FELA_TOKEN_SERVER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -17,7 +18,7 @@ namespace trepak {
 
 // Tells the worker its token, and those that have what the token needs to send it. Whoever keeps
 // the others waiting beyond the deadline, in hand a token or its iteration not begun, ends the job,
-// and is named.
+// and is named; so is who was let ahead and does not come back.
 //
 // Thread safety: as Endpoint says.
 class FelaTokenServer : public Coordinator {
@@ -27,7 +28,8 @@ class FelaTokenServer : public Coordinator {
                   std::shared_ptr<ErrorLatch> errors)
       : Coordinator(options, "the token server", AllRanks(options.size), std::move(errors)),
         scheduler_(rules),
-        in_hand_(options.size) {}
+        in_hand_(options.size),
+        heard_(options.size, Clock::now()) {}
   ~FelaTokenServer() override { Stop(); }
 
   // From any thread.
@@ -54,9 +56,10 @@ class FelaTokenServer : public Coordinator {
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   FelaScheduler scheduler_;
-  double loss_ = 0;                // the sum of what was reported in this iteration
-  std::vector<InHand> in_hand_;    // by worker: its last token
-  Clock::time_point first_begun_;  // when the first worker began this iteration
+  std::map<uint64_t, double> losses_;     // by iteration: the sum of what was reported
+  std::vector<InHand> in_hand_;           // by worker: its last token
+  std::vector<Clock::time_point> heard_;  // by worker: when it spoke, or was let ahead, last
+  Clock::time_point first_begun_;         // when the first worker began the oldest iteration
   bool any_has_begun_ = false;
   Clock::time_point said_here_;
   std::chrono::nanoseconds busy_{0};

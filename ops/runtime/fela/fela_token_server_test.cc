@@ -105,6 +105,16 @@ class FelaJob {
     }
   }
 
+  // What comes next, trained if it is a token of the iteration that the rank is in.
+  std::pair<Status, Event> TrainNext(uint32_t rank) {
+    auto next = Next(rank);
+    if (next.first.ok() && next.second.kind == Event::Kind::kToken) {
+      EXPECT_EQ(next.second.iteration, workers_[rank]->iteration());
+      TrainToken(rank, next.second.token);
+    }
+    return next;
+  }
+
   Taken TakeInputs(uint32_t rank, const FelaScheduler::Assignment& token) {
     std::vector<FelaPeer::Wanted> wanted;
     for (const FelaScheduler::Input& input : token.inputs) {
@@ -221,6 +231,39 @@ TEST(FelaTokenServerTest, WhoKeepsATokenIsNamed) {
   ASSERT_EQ(given, OkStatus());
   const auto [status, none] = job.Next(0);
   EXPECT_NE(status.message().find("rank 1 to train token " + std::to_string(event.token.token)),
+            std::string::npos)
+      << status.message();
+}
+
+TEST(FelaTokenServerTest, WhoIsLetAheadAndDoesNotComeBackIsNamed) {
+  FelaRules rules = Rules({2, 2});
+  rules.weights = {1, 2};
+  rules.recompute = false;
+  rules.staleness = 1;
+  FelaJob job(rules, milliseconds(300));
+  for (const uint32_t rank : {1U, 0U}) {
+    job.Begin(rank);
+    ASSERT_EQ(job.worker(rank).Request(), OkStatus());
+    EXPECT_EQ(job.TrainNext(rank).second.kind, Event::Kind::kToken);
+  }
+  EXPECT_EQ(job.TrainNext(1).second.kind, Event::Kind::kAhead);  // and has a backward token to come
+  Status status;
+  std::vector<Event::Kind> events;
+  while (status.ok() && events.size() < 10) {
+    const auto [failed, event] = job.TrainNext(0);
+    status = failed;
+    if (status.ok()) {
+      events.push_back(event.kind);
+    }
+    if (status.ok() && event.kind == Event::Kind::kAhead) {
+      job.Begin(0);
+      ASSERT_EQ(job.worker(0).Request(), OkStatus());
+    }
+  }
+  using Kind = Event::Kind;  // the loss, its backward token; of iteration 1 its first one
+  EXPECT_EQ(events, (std::vector<Kind>{Kind::kToken, Kind::kToken, Kind::kTrained, Kind::kAhead,
+                                       Kind::kToken}));
+  EXPECT_NE(status.message().find("rank 1 to come back to the tokens that others wait for"),
             std::string::npos)
       << status.message();
 }

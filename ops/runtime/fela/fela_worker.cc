@@ -28,7 +28,7 @@ std::vector<FelaPlan::Part> FelaWorker::Prepare(uint32_t samples) {
     iteration = next_++;
     ++counters_.iterations;
   }
-  peer_->DropBefore(iteration);
+  peer_->DropBefore(iteration - std::min<uint64_t>(iteration, plan_.rules().staleness));
   std::vector<FelaPlan::Part> parts;
   for (uint32_t i = 0; i < plan_.FirstTokens(options().rank, samples); ++i) {
     parts.push_back(plan_.PartOf(options().rank, samples, i));
@@ -36,32 +36,39 @@ std::vector<FelaPlan::Part> FelaWorker::Prepare(uint32_t samples) {
   return parts;
 }
 
-Status FelaWorker::Begin(uint32_t samples) { return Tell(Saying(fela::kBegin), samples); }
+Status FelaWorker::Begin(uint32_t samples) {
+  return Tell(Saying(fela::kBegin), samples, iteration());
+}
 
 uint64_t FelaWorker::iteration() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return next_ == 0 ? 0 : next_ - 1;
 }
 
-Status FelaWorker::Request() { return Tell(Saying(fela::kRequest), 0); }
+Status FelaWorker::Request(bool to_the_end) {
+  return Tell(Saying(fela::kRequest), to_the_end ? 1 : 0, iteration());
+}
 
 bool FelaWorker::StandStill(Clock::duration time) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto is_over = [this] {
-    return !events_.empty() && events_.back().kind == Event::Kind::kOver;
-  };
+  const auto is_over = [this] { return ended_ == next_; };
   changed_.wait_for(lock, time, [this, is_over] { return is_over() || !error().ok(); });
   return is_over();
 }
 
 Status FelaWorker::Report(uint32_t token, double loss) {
-  return Tell(MessageOf(fela::kReport, fela::Report{loss}), token);
+  uint64_t iteration = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    iteration = given_;
+  }
+  return Tell(MessageOf(fela::kReport, fela::Report{loss}), token, iteration);
 }
 
-Status FelaWorker::Tell(Message message, uint32_t key) {
+Status FelaWorker::Tell(Message message, uint32_t key, uint64_t iteration) {
   TREPAK_RETURN_IF_ERROR(error());
   message.header.key = key;
-  message.header.round = iteration();
+  message.header.round = iteration;
   const Status status = Send(coordinator(), {}, std::move(message));
   if (!status.ok()) {
     Fail(status);
@@ -91,11 +98,16 @@ void FelaWorker::Pass(Event event) {
   Callback callback;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    counters_.tokens += event.kind == Event::Kind::kToken ? 1 : 0;
+    if (event.kind == Event::Kind::kToken) {
+      ++counters_.tokens;
+      given_ = event.iteration;
+    } else if (event.kind == Event::Kind::kOver) {
+      ended_ = event.iteration + 1;
+      changed_.notify_all();
+    }
     callback.swap(callback_);
     if (!callback) {
       events_.push_back(std::move(event));
-      changed_.notify_all();
       return;
     }
     counters_.waiting_seconds += std::chrono::duration<double>(Clock::now() - since_).count();
@@ -113,11 +125,13 @@ Status FelaWorker::Handle(Message message) {
     heard_ = Clock::now();
   }
   Event event;
+  event.iteration = message.header.round;
   fela::Over over;
   switch (message.header.kind) {
     case fela::kAssign:
       event.kind = Event::Kind::kToken;
       TREPAK_RETURN_IF_ERROR(fela::ReadAssignment(message, options().rank, plan_, &event.token));
+      event.token.iteration = event.iteration;
       break;
     case fela::kTrained:
       event.kind = Event::Kind::kTrained;
@@ -135,6 +149,9 @@ Status FelaWorker::Handle(Message message) {
         return NotInPlan(message.header,
                          "an iteration of " + std::to_string(over.samples) + " samples");
       }
+      break;
+    case fela::kAhead:
+      event.kind = Event::Kind::kAhead;
       break;
     case fela::kSend:
       return SendChunk(message);

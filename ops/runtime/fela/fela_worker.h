@@ -29,12 +29,13 @@ class FelaWorker : public CoordinatedWorker {
 
   // What the token server says to the trainer, in its order.
   struct Event {
-    enum class Kind { kToken, kTrained, kOver };
+    enum class Kind { kToken, kTrained, kOver, kAhead };
     Kind kind = Kind::kOver;
     FelaScheduler::Assignment token;
-    uint32_t submodel = 0;  // all of whose tokens are done
-    uint64_t samples = 0;   // of all workers, in the iteration that is over
-    double loss = 0;        // the sum over them
+    uint32_t submodel = 0;   // all of whose tokens are done
+    uint64_t samples = 0;    // of all workers, in the iteration that is over
+    double loss = 0;         // the sum over them
+    uint64_t iteration = 0;  // of the token or sub-model, or that is over
   };
   using Callback = std::function<void(const Status&, const Event&)>;
 
@@ -51,25 +52,29 @@ class FelaWorker : public CoordinatedWorker {
         peer_(std::move(peer)) {}
   ~FelaWorker() override { Stop(); }
 
-  // Goes to the next iteration, with so many samples of its own: drops the chunks of those before,
-  // and says what the tokens are whose chunks it is to put.
+  // Goes to the next iteration, with so many samples of its own: drops the chunks of those that
+  // must be over, and says what the tokens are whose chunks it is to put.
   std::vector<FelaPlan::Part> Prepare(uint32_t samples);
 
   // Begins it: the chunks of its samples are there for others.
   Status Begin(uint32_t samples);
 
+  // Iterations that it may be ahead of.
+  uint32_t staleness() const { return plan_.rules().staleness; }
+
   // The one that it is in: from 0 on.
   uint64_t iteration() const;
 
-  // Asks for the first token of the iteration.
-  Status Request();
+  // Asks for a token, and of a new iteration for the first one. `to_the_end`: this worker does not
+  // begin another iteration before this one is over.
+  Status Request(bool to_the_end = false);
 
   // Stands still for a time, or until the iteration is over; says whether it is. It fails like
   // Next.
   bool StandStill(Clock::duration time);
 
-  // It has trained a token; asks for the next one. `loss`: the sum over the token's samples, if it
-  // was of the last sub-model.
+  // It has trained the token that it was given; asks for the next one. `loss`: the sum over the
+  // token's samples, if it was of the last sub-model.
   Status Report(uint32_t token, double loss);
 
   // Passes the next event. One call at a time.
@@ -89,7 +94,7 @@ class FelaWorker : public CoordinatedWorker {
   void Failed(const Status& status) override;
 
  private:
-  Status Tell(Message message, uint32_t key);
+  Status Tell(Message message, uint32_t key, uint64_t iteration);
   Status SendChunk(const Message& message);
   // Hands an event on, or keeps it; requires that mutex_ is not held.
   void Pass(Event event);
@@ -98,9 +103,11 @@ class FelaWorker : public CoordinatedWorker {
   const std::shared_ptr<FelaPeer> peer_;
   mutable std::mutex mutex_;
   // All guarded by mutex_.
-  uint64_t next_ = 0;  // iteration
+  uint64_t next_ = 0;   // iteration
+  uint64_t given_ = 0;  // of the token that it was given last
+  uint64_t ended_ = 0;  // iterations, as far as it has heard
   std::deque<Event> events_;
-  std::condition_variable changed_;  // events_, or this has failed
+  std::condition_variable changed_;  // ended_, or this has failed
   Callback callback_;                // of who waits
   Clock::time_point since_;
   Clock::time_point heard_ = Clock::now();  // of the token server

@@ -1,0 +1,44 @@
+"""Which iterations a rank has begun and applied, where it may be ahead of others (Section VI)."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from trepak.horovod_ext.fela import Over
+
+
+@dataclass
+class Ages:
+    """The iterations of a session that this rank has begun and not applied.
+
+    Attributes:
+        begun: iterations, of those of the session.
+        applied: of them.
+        ended: those whose tokens are all done and that are not applied, in their order.
+        rates: the learning rate with which each that is not applied has begun: ranks apply an
+            iteration in steps of different numbers, and a callback may set a rate for each step.
+        most_stale: of so many iterations, at most, weights lacked the updates when one began.
+        stale: iterations that began with weights that lacked some.
+    """
+
+    begun: int = 0
+    applied: int = 0
+    ended: list[Over] = field(default_factory=list)
+    rates: deque[float | None] = field(default_factory=deque)
+    most_stale: int = 0
+    stale: int = 0
+
+    def begin(self, rate: float | None) -> None:
+        """Notes that one begins, with the weights that this rank has now."""
+        lacks = self.begun - self.applied
+        self.most_stale = max(self.most_stale, lacks)
+        self.stale += lacks > 0
+        self.begun += 1
+        self.rates.append(rate)
+
+    def apply(self) -> float | None:
+        """Notes that the first of those that have ended is applied; returns its rate."""
+        self.ended.pop(0)
+        self.applied += 1
+        return self.rates.popleft()
