@@ -40,28 +40,28 @@ def in_order(tokens: Sequence[Any], made: Sequence[Sequence[Any]]) -> list[Any]:
 def iteration(parts: Partition, inputs: Sequence[Any], tokens: Any) -> dict[str, Any]:
     """Returns the gradients of all variables, of the mean over samples, and trains by tokens."""
     trainer = TokenTrainer(parts, loss, lambda one: one, eager=True)
-    trainer.begin(3)
+    now = trainer.begin(3)
     last = len(parts.sub_models) - 1
     crossing = [tf.constant(x) for x in inputs]
     for i, level in enumerate(tokens[:-1]):
         made = [
-            trainer.forward(i, number, rows(crossing, ids), tf.constant(ids), {})[0]
+            trainer.forward(now, i, number, rows(crossing, ids), tf.constant(ids), {})[0]
             for number, ids in enumerate(level, last * BATCH * i)
         ]
         crossing = in_order(level, made)
     made = [
-        trainer.last(rows(crossing, ids), [tf.constant(ids + 1.0)], tf.constant(ids))[0]
+        trainer.last(now, rows(crossing, ids), [tf.constant(ids + 1.0)], tf.constant(ids))[0]
         for ids in tokens[-1]
     ]
     for i, level in reversed(list(enumerate(tokens[:-1]))):
         upstream = in_order(tokens[i + 1], made)
         made = [
-            trainer.backward(i, number, rows(upstream, ids))[0]
+            trainer.backward(now, i, number, rows(upstream, ids))[0]
             for number, ids in enumerate(level, last * BATCH * i)
         ]
     return {
         v.path: gradient / BATCH
-        for sub, sums in zip(parts.sub_models, trainer.sums, strict=True)
+        for sub, sums in zip(parts.sub_models, now.sums, strict=True)
         for v, gradient in zip(sub.trainable, sums.gradients, strict=True)
     }
 

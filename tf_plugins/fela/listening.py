@@ -1,4 +1,4 @@
-"""Hears the token server beside training: for ranks that go ahead of others (SSP, Section VI)."""
+"""Hears the token server beside training (Section III-A)."""
 
 from __future__ import annotations
 

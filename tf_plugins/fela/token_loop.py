@@ -33,7 +33,7 @@ class TokenLoop:
             partition: of the model.
             batches: how samples and labels lie in chunks.
             trained: called with an iteration's number in the session, what it has here, and a
-                sub-model, from 0 on, whose tokens are all done; with a staleness in another thread.
+                sub-model, from 0 on, whose tokens are all done; in another thread.
             first: the number of the session's first iteration among those of the training.
             staleness: iterations that this rank may be ahead of the oldest that is not over.
         """
@@ -42,7 +42,7 @@ class TokenLoop:
         self._trained, self._first, self._staleness = trained, first, staleness
         self._begun = self._ended = 0  # iterations
         self._open: dict[int, Iteration] = {}
-        self._listener = Listener(worker, self._hear_trained) if staleness else None
+        self._listener = Listener(worker, self._hear_trained)
 
     def run(self, inputs: Sequence[Any], labels: Sequence[Any]) -> list[Over]:
         """Begins an iteration, and trains tokens until this rank may begin the next one.
@@ -81,13 +81,11 @@ class TokenLoop:
     def _train_tokens(self, to_the_end: bool) -> list[Over]:
         ended = []
         while True:
-            event = self._worker.next() if self._listener is None else self._listener.next()
+            event = self._listener.next()
             if isinstance(event, Token):
                 loss = self._train(event)
                 self._listen(to_the_end)
                 self._worker.report(event.number, loss)
-            elif isinstance(event, Trained):
-                self._hear_trained(event)
             elif isinstance(event, Over):
                 ended.append(event)
                 del self._open[event.iteration]
@@ -98,8 +96,7 @@ class TokenLoop:
                 return ended
 
     def _listen(self, to_the_end: bool) -> None:
-        if self._listener is not None:
-            self._listener.ask(self._begun - 1, to_the_end)
+        self._listener.ask(self._begun - 1, to_the_end)
 
     def _hear_trained(self, event: Trained) -> None:
         self._trained(event.iteration, self._open[event.iteration], event.sub_model - 1)
