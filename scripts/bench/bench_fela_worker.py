@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 import trepak.keras as hvd
-from trepak.horovod_ext.fela import FelaWorker
+from trepak.horovod_ext.fela import FelaWorker, Token
 from trepak.models import zoo
 from trepak.scripts.bench import rank
 from trepak.scripts.bench.fela_lab import Point, cuts_of
@@ -37,20 +37,31 @@ class _Steps(keras.callbacks.Callback):
 
 
 class _Waits:
-    """Notes how long this worker waits for each word of the token server."""
+    """Notes how long after a report this worker has the token that it asks for.
+
+    Attributes:
+        seconds: of each token that came before another report.
+    """
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
-        self._next = FelaWorker.next
+        self._asked = 0.0
 
     def begin(self) -> None:
-        def timed(worker: FelaWorker) -> Any:
-            began = time.perf_counter()
-            said = self._next(worker)
-            self.seconds.append(time.perf_counter() - began)
-            return said
+        report, hear = FelaWorker.report, FelaWorker.next
 
-        FelaWorker.next = timed  # type: ignore
+        def reported(worker: FelaWorker, token: int, loss: float = 0.0) -> None:
+            self._asked = time.perf_counter()
+            report(worker, token, loss)
+
+        def heard(worker: FelaWorker) -> Any:
+            event = hear(worker)
+            if isinstance(event, Token) and self._asked:
+                self.seconds.append(time.perf_counter() - self._asked)
+                self._asked = 0.0
+            return event
+
+        FelaWorker.report, FelaWorker.next = reported, heard  # type: ignore
 
 
 def measure(point: Point) -> dict[str, Any]:

@@ -34,4 +34,5 @@ def test_a_point_runs_in_the_lab() -> None:
     assert set(report.claims) == {
         "fela.virtual_time_off.fela.vgg19.8",
         "fela.scheduler_share.fela.vgg19.8",
+        "fela.waiting_share.fela.vgg19.8",
     }
