@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 import trepak.keras as hvd
-from trepak.horovod_ext.fela import FelaWorker, Token
+from trepak.horovod_ext.fela import FelaWorker, Over, Token
 from trepak.models import zoo
 from trepak.scripts.bench import rank
 from trepak.scripts.bench.fela_lab import Point, cuts_of
@@ -40,7 +40,7 @@ class _Waits:
     """Notes how long after a report this worker has the token that it asks for.
 
     Attributes:
-        seconds: of each token that came before another report.
+        seconds: of each token that came in the same iteration.
     """
 
     def __init__(self) -> None:
@@ -58,6 +58,7 @@ class _Waits:
             event = hear(worker)
             if isinstance(event, Token) and self._asked:
                 self.seconds.append(time.perf_counter() - self._asked)
+            if isinstance(event, Token | Over):
                 self._asked = 0.0
             return event
 
