@@ -249,7 +249,6 @@ class FelaWorker:
         """Returns what this rank has counted; on rank 0, also what the token server has.
 
         iterations, tokens: that this worker has begun, and been given.
-        waiting_seconds: seconds in which it waited for the token server's word.
         fetching_seconds: seconds from asking for chunks to having them, over all.
         chunks_sent, bytes_sent, chunks_received, bytes_received, chunks_local: from and to others,
             and taken where they were made.

@@ -60,7 +60,8 @@ def build(
         options: of the architecture, e.g. `classes`.
 
     Raises:
-        ValueError: no such network or profile, or what belongs to `emulate` without it.
+        ValueError: no such network or profile, what belongs to `emulate` without it, or a layer
+            whose threshold batch size the profile does not have.
     """
     if name not in MODELS:
         raise ValueError(f"there is no model {name!r}; there are: {', '.join(MODELS)}.")

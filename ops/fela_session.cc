@@ -18,8 +18,8 @@
 namespace trepak {
 namespace {
 
-constexpr uint64_t kIterationsAtATime = 2;  // and the staleness: some ranks begin the next one
-                                            // before others do
+// Some ranks begin the next one before others do. A staleness comes on top.
+constexpr uint64_t kIterationsAtATime = 2;
 
 Status Make(const System::Opening& opening, Session::Parts* parts) {
   const Endpoint::Options about = opening.job.endpoint();
@@ -57,12 +57,11 @@ Json Statistics(const Session& session) {
   const auto peer = session.Find<FelaPeer>(kFelaPeerPart);
   const auto w = worker == nullptr ? FelaWorker::Counters{} : worker->counters();
   const auto p = peer == nullptr ? FelaPeer::Counters{} : peer->counters();
-  Json statistics = {
-      {"iterations", w.iterations},           {"tokens", w.tokens},
-      {"waiting_seconds", w.waiting_seconds}, {"chunks_sent", p.chunks_sent},
-      {"bytes_sent", p.bytes_sent},           {"chunks_received", p.chunks_received},
-      {"bytes_received", p.bytes_received},   {"chunks_local", p.chunks_local},
-      {"most_bytes_held", p.most_bytes_held}, {"fetching_seconds", p.waiting_seconds}};
+  Json statistics = {{"iterations", w.iterations},           {"tokens", w.tokens},
+                     {"chunks_sent", p.chunks_sent},         {"bytes_sent", p.bytes_sent},
+                     {"chunks_received", p.chunks_received}, {"bytes_received", p.bytes_received},
+                     {"chunks_local", p.chunks_local},       {"most_bytes_held", p.most_bytes_held},
+                     {"fetching_seconds", p.waiting_seconds}};
   const Json served = server == nullptr ? FelaScheduler::Counters{} : server->counters();
   for (const auto& [name, value] : served.items()) {
     statistics["served_" + name] = value;

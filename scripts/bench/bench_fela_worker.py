@@ -17,6 +17,7 @@ from trepak.models import zoo
 from trepak.scripts.bench import rank
 from trepak.scripts.bench.fela_lab import Point, cuts_of
 from trepak.scripts.bench.fela_trials import FELA
+from trepak.tf_plugins.fela.listening import Listener
 
 _OPTIONS: dict[str, dict[str, int]] = {"vgg19": {}, "googlenet": {"size": 32, "classes": 10}}
 
@@ -48,21 +49,21 @@ class _Waits:
         self._asked = 0.0
 
     def begin(self) -> None:
-        report, hear = FelaWorker.report, FelaWorker.next
+        report, hear = FelaWorker.report, Listener.next
 
         def reported(worker: FelaWorker, token: int, loss: float = 0.0) -> None:
             self._asked = time.perf_counter()
             report(worker, token, loss)
 
-        def heard(worker: FelaWorker) -> Any:
-            event = hear(worker)
+        def heard(listener: Listener) -> Any:
+            event = hear(listener)
             if isinstance(event, Token) and self._asked:
                 self.seconds.append(time.perf_counter() - self._asked)
             if isinstance(event, Token | Over):
                 self._asked = 0.0
             return event
 
-        FelaWorker.report, FelaWorker.next = reported, heard  # type: ignore
+        FelaWorker.report, Listener.next = reported, heard  # type: ignore
 
 
 def measure(point: Point) -> dict[str, Any]:

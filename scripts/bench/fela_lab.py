@@ -190,6 +190,8 @@ def summarize(rows: list[dict[str, Any]], environment: dict[str, Any]) -> Report
             claims.add(f"fela.virtual_time_off.{name}", off, _MOST_OFF, "lower", unit="")
         else:
             claims.add(f"fela.scheduler_share.{name}", row["of_token"], _MOST_SHARE, "lower", "")
+            if row["delay"]:  # who sleeps finds no tokens of its own left
+                continue
             target = _MOST_SHARE if row["network"] == "vgg19" else None  # its tokens are long
             claims.add(f"fela.waiting_share.{name}", row["waiting_of_token"], target, "lower", "")
     idle = min((row["cpu_idle"] for row in rows if row["kind"] == POINTS), default=None)

@@ -91,7 +91,12 @@ def test_what_does_not_go_with_a_staleness() -> None:
     model = network()
     model.compile(keras.optimizers.LossScaleOptimizer(sgd()), "mse")
     with pytest.raises(ValueError, match="LossScaleOptimizer"):
-        check_staleness(model)
+        check_staleness(model, 1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization(momentum=0.8)])
+    model.compile(sgd(), "mse")
+    check_staleness(model, 4)
+    with pytest.raises(ValueError, match="has momentum 0.8.* is 0.833 at least"):
+        check_staleness(model, 5)
 
 
 @pytest.mark.parametrize("eager", [False, True])
@@ -112,6 +117,20 @@ def test_who_is_alone_is_not_ahead(eager: bool) -> None:
         fela.close()
     for one, other in zip(*trained, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_steps_by_themselves_have_their_own_losses_whatever_the_staleness() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(24, 4)).astype("float32"), rng.normal(size=(24, 1))
+    losses = []
+    for staleness in (0, 3):
+        keras.utils.set_random_seed(2)
+        model = network()
+        fela = trepak.Fela(model, ["first"], threshold=2, staleness=staleness)
+        model.compile(sgd(), "mse")
+        losses.append([model.train_on_batch(x[i : i + 6], y[i : i + 6]) for i in range(0, 24, 6)])
+        fela.close()
+    np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
 def test_a_subset_needs_a_dense_layer() -> None:

@@ -81,7 +81,7 @@ def check_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("way", ["horovod", "geryon", "local_sgd", "fela"])
+@pytest.mark.parametrize("way", ["horovod", "geryon", "local_sgd", "fela_stale"])
 def test_goes_on_after_a_rank_is_killed(tmp_path: Path, way: str) -> None:
     # A lost rank's host is not used again, so the ranks live on two.
     process, _ = launch(tmp_path, ["localhost:1", "127.0.0.1:1"], np=2, max_np=2, way=way)

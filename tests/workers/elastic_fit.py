@@ -3,9 +3,9 @@
 Ranks share the rows of the data. Where `fit` begins it writes to $OUT/begun what was done before,
 and the model writes which rows it trains on to $OUT/trained. With WAY=geryon, where it does not,
 gradients travel on Geryon's flows, and overlap the next step. With WAY=local_sgd ranks apply their
-own, and average every second step. With WAY=fela they train by tokens. The first rank of a host
-calls `leave` when there is the file $OUT/leave.HOST. Training ends before all epochs, after the
-epoch that $OUT/enough tells.
+own, and average every second step. With WAY=fela they train by tokens, with WAY=fela_stale they
+may be ahead of others. The first rank of a host calls `leave` when there is the file
+$OUT/leave.HOST. Training ends before all epochs, after the epoch that $OUT/enough tells.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import trepak
 import trepak.keras as hvd
 
 OUT = Path(os.environ["OUT"])
+FELA = {"fela": 0, "fela_stale": 1}  # by way, the staleness
 EPOCHS = int(os.environ.get("EPOCHS", "8"))
 ROWS, BATCH = 80, 8
 
@@ -76,10 +77,11 @@ def main() -> None:
     layers = [keras.Input((6,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(3)]
     way = os.environ.get("WAY")
     transport = trepak.Geryon() if way == "geryon" else None
-    model = keras.Sequential(layers) if way in ("geryon", "fela") else Recording(layers)
+    model = keras.Sequential(layers) if way in ("geryon", *FELA) else Recording(layers)
     sync = trepak.LocalSGD(H=2) if way == "local_sgd" else None
-    if way == "fela":
-        fela = trepak.Fela(model, [model.layers[0].name], threshold=2)
+    if way in FELA:
+        name = model.layers[0].name
+        fela = trepak.Fela(model, [name], threshold=2, staleness=FELA[way])
     optimizer = hvd.DistributedOptimizer(
         keras.optimizers.Adam(0.01), transport=transport, sync=sync
     )
@@ -120,7 +122,7 @@ def main() -> None:
         )
 
     train(state)
-    assert way != "fela" or fela.statistics()["iterations"] > 0
+    assert way not in FELA or fela.statistics()["iterations"] > 0
     (OUT / f"done.{os.getpid()}").write_text(f"{hvd.rank()} {hvd.size()} {state.epoch}")
 
 

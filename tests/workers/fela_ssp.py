@@ -100,7 +100,7 @@ def weights_are_those_of_the_updates_that_tokens_lacked() -> None:
         keras.utils.set_random_seed(1)
         x = inputs = keras.Input((10, 10, 2))
         x = layers.Conv2D(4, 3, activation="tanh")(x)
-        x = layers.BatchNormalization(momentum=0.5)(x)
+        x = layers.BatchNormalization(momentum=0.7)(x)
         return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(x)))
 
     trained: list[tuple[int, int, list[int]]] = []  # iteration, version, samples
@@ -254,7 +254,7 @@ def state_rates_and_validation() -> None:
     """Moving statistics and rates that callbacks set are those of the iteration, on all ranks."""
     x = inputs = keras.Input((10, 10, 2))
     x = layers.Conv2D(4, 3, activation="tanh", name="conv")(x)
-    x = layers.BatchNormalization(momentum=0.5, name="norm")(x)
+    x = layers.BatchNormalization(momentum=0.7, name="norm")(x)
     x = layers.Dropout(0.2)(layers.Flatten(name="flat")(x))
     model = keras.Model(inputs, layers.Dense(3)(x))
     trepak.broadcast_variables(model.variables, 0)
@@ -282,6 +282,46 @@ def state_rates_and_validation() -> None:
     check_equal_on_all_ranks(model)
     assert [one for one, _ in seen] == [STEPS, 2 * STEPS, 3 * STEPS]
     assert exchange.gather(seen, "epochs") == [seen] * trepak.size()
+    fela.close()
+
+
+@case
+def epochs_of_one_step() -> None:
+    """The first step ends before any update where a rank is ahead; it has logs all the same."""
+    model = simple()
+    fela = trepak.Fela(model, SIMPLE, threshold=3, staleness=2)
+    model.compile(optimizer("momentum"), loss(), metrics=["accuracy"])
+    pause = sleeping(lambda step: trepak.rank() == trepak.size() - 1)
+    told = model.fit(*data(steps=3), BATCH, 3, verbose=0, steps_per_epoch=1, callbacks=[pause])
+    assert len(told.history["loss"]) == 3 and np.isfinite(told.history["loss"]).all()
+    check_equal_on_all_ranks(model)
+    fela.close()
+
+
+@case
+def in_lockstep_none_is_ahead() -> None:
+    """Who looks at weights alone would else wait for one that waits for all to agree."""
+    model = simple()
+    fela = trepak.Fela(model, SIMPLE, threshold=3, staleness=1)
+    model.compile(optimizer("momentum"), loss())
+    x, y = data()
+
+    def look(step: int, logs: Any) -> None:
+        if trepak.rank() == 0:
+            model.get_weights()
+
+    def rows() -> Iterator[tuple[Any, Any]]:
+        for step in range(STEPS):
+            yield x[step * BATCH : (step + 1) * BATCH], y[step * BATCH : (step + 1) * BATCH]
+
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        keras.callbacks.LambdaCallback(on_train_batch_end=look),
+        sleeping(in_turns),
+    ]
+    model.fit(rows(), verbose=0, callbacks=callbacks)
+    assert everywhere(fela.statistics(), "stale_iterations") == [0] * trepak.size()
+    check_equal_on_all_ranks(model)
     fela.close()
 
 

@@ -221,6 +221,7 @@ class Comparison(keras.callbacks.Callback):
             return
         if first or (self._every > 0 and self._batches % self._every == 0):
             cause = "" if self._began or self._broadcast else _FIRST_CAUSE
+            flush(self.model)  # that callback does only until it has broadcast
             self._compare("after a step", cause, self._new_facts(), averaged=False)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

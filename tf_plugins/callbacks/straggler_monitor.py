@@ -19,6 +19,7 @@ from trepak.horovod_ext.step_probe import StepTimes, take_step_times
 from trepak.horovod_ext.stragglers import RoundsOfRank, StragglerTable
 from trepak.tf_plugins.callbacks import straggler_sinks, straggler_tables
 from trepak.tf_plugins.model.distributed_models import asynchronous_steps, flush
+from trepak.tf_plugins.model.model_hooks import flush_hooks, goes_ahead
 
 
 class StragglerMonitor(keras.callbacks.Callback):
@@ -137,6 +138,8 @@ class StragglerMonitor(keras.callbacks.Callback):
         if self._at_own_pace:
             self._exchange_rounds([_durations(one) for one in found])
             return
+        if goes_ahead(self.model):
+            flush_hooks(self.model)  # a rank that is behind could else wait for one that is here
         everyone = exchange.gather(self._between_meetings(found), "step times")
         steps = min(len(theirs) for theirs in everyone)
         if steps:

@@ -18,7 +18,7 @@ class Ages:
         ended: those whose tokens are all done and that are not applied, in their order.
         rates: the learning rate with which each that is not applied has begun: ranks apply an
             iteration in steps of different numbers, and a callback may set a rate for each step.
-        most_stale: of so many iterations, at most, weights lacked the updates when one began.
+        most_stale: weights lacked the updates of so many iterations, at most, when one began.
         stale: iterations that began with weights that lacked some.
     """
 

@@ -64,8 +64,8 @@ def check_subset(model: Any) -> None:
         )
 
 
-def check_staleness(model: Any) -> None:
-    """Checks that an optimizer can update by what was computed before other updates.
+def check_staleness(model: Any, staleness: int) -> None:
+    """Checks that a model can be updated by what was computed before other updates.
 
     Raises:
         ValueError: it can't.
@@ -75,6 +75,16 @@ def check_staleness(model: Any) -> None:
             "a LossScaleOptimizer may change its scale while tokens of Fela's iterations that are "
             "ahead go by the one before: leave staleness out, or use mixed_bfloat16."
         )
+    for layer in model._flatten_layers():
+        if not isinstance(layer, keras.layers.BatchNormalization):
+            continue
+        least = staleness / (staleness + 1)
+        if float(layer.momentum) < least:
+            raise ValueError(
+                f"layer {layer.name!r} has momentum {layer.momentum}: {staleness + 1} iterations "
+                "that change its moving variance from one value could make it negative. With "
+                f"staleness {staleness} the momentum is {least:.3g} at least."
+            )
 
 
 def check(model: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from trepak.horovod_ext.fela import Ahead, Event, FelaWorker, Over, Token, Trained
@@ -15,6 +16,9 @@ class Listener:
     A rank that sleeps, or trains a long token, would else hold up the sums of all. It listens while
     an iteration is under way or a question is open, and not between: the token server may leave
     then.
+
+    Attributes:
+        waited_seconds: in `next`, over all calls.
     """
 
     def __init__(self, worker: FelaWorker, trained: Callable[[Trained], None]) -> None:
@@ -25,6 +29,7 @@ class Listener:
             trained: called in a thread of its own, in the order in which all ranks hear of it.
         """
         self._worker, self._trained = worker, trained
+        self.waited_seconds = 0.0
         self._events: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._lock = threading.Lock()
         # All guarded by the lock.
@@ -52,7 +57,9 @@ class Listener:
         Raises:
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
+        began = time.perf_counter()
         event = self._events.get()
+        self.waited_seconds += time.perf_counter() - began
         if isinstance(event, BaseException):
             raise event
         return event

@@ -28,7 +28,7 @@ class TokenRules:
         hierarchical: whether each worker has a sub-bucket (HF).
         recompute: whether others may make activations anew to go backward for their holder; with a
             staleness they never do, since their weights may be of other iterations.
-        staleness: of so many iterations a rank's weights may lack the updates (SSP); 0 is BSP.
+        staleness: a rank's weights may lack the updates of so many iterations (SSP); 0 is BSP.
     """
 
     threshold: int

@@ -66,9 +66,15 @@ class TokenLoop:
         self._put(iteration, ChunkKind.SAMPLES, rows, inputs)
         self._put(iteration, ChunkKind.LABELS, rows, labels)
         self._worker.begin(samples)
-        self._listen(to_the_end=False)
+        to_the_end = not self._staleness
+        self._listen(to_the_end)
         self._worker.request()
-        return self._train_tokens(to_the_end=not self._staleness)
+        return self._train_tokens(to_the_end)
+
+    @property
+    def waiting_seconds(self) -> float:
+        """Seconds in which this rank's Trainer has waited for the token server's word."""
+        return self._listener.waited_seconds
 
     def finish(self) -> list[Over]:
         """Trains tokens until all iterations that this rank has begun are over; returns those."""

@@ -72,17 +72,20 @@ class Training:
         """
         if self._open is not None and not self._open[0].is_open:
             self.abandon()  # Horovod was shut down since
-        data = next(iter(iterator))  # where ranks go in lockstep it is a list
-        if by_itself:
-            self._end_if_outgrown(int(keras.tree.flatten(data)[0].shape[0]))
-        inputs, labels = self._batches.split(data)
+        data = next(iter(iterator))
+        in_lockstep = isinstance(iterator, list)  # ranks agree before each step
         try:
+            if by_itself:
+                self._end_if_outgrown(int(keras.tree.flatten(data)[0].shape[0]))
+            inputs, labels = self._batches.split(data)
             _, loop, _ = self._opened(data, int(inputs[0].shape[0]), bool(labels))
             self._check_batch(int(inputs[0].shape[0]))
             self._ages.begin(self._update.rate() if self.rules.staleness else None)
             self._ages.ended += loop.run(inputs, labels)
             self._apply()
-            return self._logs
+            if by_itself or in_lockstep:  # else who finishes could wait for who is to agree
+                self._finish()
+            return self._logs or self._model.get_metrics_result()
         except BaseException as error:  # an interrupt, too: others would wait for this rank
             self.give_up(error)
             raise
@@ -99,16 +102,20 @@ class Training:
     def finish(self) -> None:
         """Ends all iterations that this rank has begun, and applies them (SSP).
 
-        It is for no other rank to do the same: until this one has its weights, others may go on.
+        Other ranks need not call it.
         """
         if self._open is None or not self._open[0].is_open:
             return
         try:
-            self._ages.ended += self._open[1].finish()
-            self._apply()
+            self._finish()
         except BaseException as error:
             self.give_up(error)
             raise
+
+    def _finish(self) -> None:
+        assert self._open is not None
+        self._ages.ended += self._open[1].finish()
+        self._apply()
 
     def _apply(self) -> None:
         """Applies iterations that have ended, in their order.
@@ -148,8 +155,12 @@ class Training:
         """Returns what this rank has counted; nothing before the first batch."""
         if self._open is None:
             return {}
-        ages = {"most_stale": self._ages.most_stale, "stale_iterations": self._ages.stale}
-        return self._open[0].statistics() | ages
+        worker, loop, _ = self._open
+        return worker.statistics() | {
+            "waiting_seconds": loop.waiting_seconds,
+            "most_stale": self._ages.most_stale,
+            "stale_iterations": self._ages.stale,
+        }
 
     def close(self) -> None:
         """Ends the session, if there is one; a collective call. The next batch opens another."""
@@ -198,7 +209,7 @@ class Training:
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
             if self.rules.staleness:
-                check_staleness(self._model)
+                check_staleness(self._model, self.rules.staleness)
             # A rank may see no token of the last sub-model, whose training would build metrics.
             self._model._symbolic_build(data_batch=data)
             self._model.optimizer.ensure_built(self._model.trainable_variables)

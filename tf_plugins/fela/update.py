@@ -51,7 +51,7 @@ class Update:
         They are about as large as those of the mean over all ranks' samples, which a
         LossScaleOptimizer scales.
         """
-        return self._model.optimizer.scale_loss(loss) * tf.cast(self._unit, loss.dtype)
+        return self._model.optimizer.scale_loss(loss * tf.cast(self._unit, loss.dtype))
 
     def apply(
         self,

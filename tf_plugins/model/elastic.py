@@ -18,6 +18,7 @@ from trepak.horovod_ext.reduced_sites import ReducedSites
 from trepak.horovod_ext.variables import check_agreement, tf_variable
 from trepak.tf_plugins.model import saved_values
 from trepak.tf_plugins.model.member_state import RUN, TERMINATED, MemberState, check_kind, say
+from trepak.tf_plugins.model.model_hooks import flush_hooks
 
 # Batches per epoch of a rank, and ranks, in which a state's `batch` is counted.
 COUNTED_IN = "batch_counted_in"
@@ -255,6 +256,7 @@ class TensorFlowKerasState(TensorFlowState):
         self._set_attrs()
 
     def _flush(self) -> None:
+        flush_hooks(self.model)
         if hasattr(self.optimizer, "flush"):
             self.optimizer.flush()
 

@@ -1,5 +1,6 @@
 #include "ops/runtime/fela/fela_token_server.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -64,7 +65,9 @@ Status FelaTokenServer::Answer(const Message& message) {
     case fela::kReport:
       TREPAK_RETURN_IF_ERROR(ReadBody(message, &report));
       TREPAK_RETURN_IF_ERROR(scheduler_.Report(worker, header.round, header.key, &orders));
-      losses_[header.round] += orders.reported ? report.loss : 0;
+      if (orders.reported) {
+        losses_[header.round] += report.loss;
+      }
       break;
     default:
       return Unexpected(header, name());
@@ -118,6 +121,9 @@ Status FelaTokenServer::Tick(Clock::time_point now) {
     said_here_ = now;
     Broadcast(Saying(fela::kHere, scheduler_.iteration()));
   }
+  if (!any_has_begun_ || scheduler_.Away().empty()) {
+    nobody_away_ = now;
+  }
   return any_has_begun_ ? CheckWaiting(now) : OkStatus();
 }
 
@@ -137,7 +143,8 @@ Status FelaTokenServer::CheckWaiting(Clock::time_point now) const {
   }
   if (scheduler_.plan().rules().staleness > 0) {
     for (const uint32_t worker : scheduler_.Away()) {
-      if (now - heard_[worker] >= options().deadline) {
+      // A pause that all make at once has nobody wait.
+      if (now - std::max(heard_[worker], nobody_away_) >= options().deadline) {
         return WaitedTooLong({worker}, "come back to the tokens that others wait for");
       }
     }

@@ -58,6 +58,7 @@ class FelaTokenServer : public Coordinator {
   FelaScheduler scheduler_;
   std::map<uint64_t, double> losses_;     // by iteration: the sum of what was reported
   std::vector<InHand> in_hand_;           // by worker: its last token
+  Clock::time_point nobody_away_;         // when nobody was let ahead whom others wait for
   std::vector<Clock::time_point> heard_;  // by worker: when it spoke, or was let ahead, last
   Clock::time_point first_begun_;         // when the first worker began the oldest iteration
   bool any_has_begun_ = false;

@@ -268,6 +268,42 @@ TEST(FelaTokenServerTest, WhoIsLetAheadAndDoesNotComeBackIsNamed) {
       << status.message();
 }
 
+TEST(FelaTokenServerTest, APauseOfAllThatIsLongerThanTheDeadlineHasNobodyWait) {
+  constexpr milliseconds kDeadline{600};
+  FelaRules rules = Rules({2, 2});
+  rules.weights = {1, 2};
+  rules.recompute = false;
+  rules.staleness = 1;
+  FelaJob job(rules, kDeadline);
+  std::vector<std::thread> trainers;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    trainers.emplace_back([&job, rank] {
+      job.Begin(rank);
+      EXPECT_EQ(job.worker(rank).Request(/*to_the_end=*/true), OkStatus());
+      while (job.TrainNext(rank).second.kind != Event::Kind::kOver) {
+      }
+    });
+  }
+  for (std::thread& trainer : trainers) {
+    trainer.join();
+  }
+  std::this_thread::sleep_for(2 * kDeadline);  // as in an evaluation
+  const auto began = std::chrono::steady_clock::now();
+  Status status;
+  for (Event::Kind kind = Event::Kind::kAhead; status.ok();) {
+    if (kind == Event::Kind::kAhead) {
+      job.Begin(0);
+      ASSERT_EQ(job.worker(0).Request(), OkStatus());
+    }
+    const auto [failed, event] = job.TrainNext(0);
+    status = failed;
+    kind = event.kind;
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - began, kDeadline);
+  EXPECT_NE(status.message().find("rank 1 to begin the iteration"), std::string::npos)
+      << status.message();
+}
+
 TEST(FelaTokenServerTest, WhoWaitsForChunksIsTheFirstToSayWhoDoesNotSend) {
   FelaJob job(Rules({4, 4}), milliseconds(600));
   job.network().SetFault([](const std::string&, const Message& message) {

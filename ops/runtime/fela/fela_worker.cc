@@ -22,13 +22,14 @@ Status NotInPlan(const Header& header, const std::string& what) {
 }  // namespace
 
 std::vector<FelaPlan::Part> FelaWorker::Prepare(uint32_t samples) {
-  uint64_t iteration = 0;
+  uint64_t ended = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    iteration = next_++;
+    ++next_;
+    ended = ended_;
     ++counters_.iterations;
   }
-  peer_->DropBefore(iteration - std::min<uint64_t>(iteration, plan_.rules().staleness));
+  peer_->DropBefore(ended);
   std::vector<FelaPlan::Part> parts;
   for (uint32_t i = 0; i < plan_.FirstTokens(options().rank, samples); ++i) {
     parts.push_back(plan_.PartOf(options().rank, samples, i));
@@ -87,7 +88,7 @@ void FelaWorker::Next(Callback callback) {
       events_.pop_front();
     } else if (failed.ok()) {
       callback_ = std::move(callback);
-      since_ = heard_ = Clock::now();
+      heard_ = Clock::now();
       return;
     }
   }
@@ -110,7 +111,6 @@ void FelaWorker::Pass(Event event) {
       events_.push_back(std::move(event));
       return;
     }
-    counters_.waiting_seconds += std::chrono::duration<double>(Clock::now() - since_).count();
   }
   callback(OkStatus(), event);
 }

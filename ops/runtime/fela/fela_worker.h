@@ -40,9 +40,8 @@ class FelaWorker : public CoordinatedWorker {
   using Callback = std::function<void(const Status&, const Event&)>;
 
   struct Counters {
-    uint64_t iterations = 0;     // that it has begun
-    uint64_t tokens = 0;         // that it has been given
-    double waiting_seconds = 0;  // for what the token server says, over all
+    uint64_t iterations = 0;  // that it has begun
+    uint64_t tokens = 0;      // that it has been given
   };
 
   FelaWorker(const Options& options, uint32_t coordinator, const FelaRules& rules,
@@ -53,7 +52,7 @@ class FelaWorker : public CoordinatedWorker {
   ~FelaWorker() override { Stop(); }
 
   // Goes to the next iteration, with so many samples of its own: drops the chunks of those that
-  // must be over, and says what the tokens are whose chunks it is to put.
+  // are over, and says what the tokens are whose chunks it is to put.
   std::vector<FelaPlan::Part> Prepare(uint32_t samples);
 
   // Begins it: the chunks of its samples are there for others.
@@ -65,8 +64,8 @@ class FelaWorker : public CoordinatedWorker {
   // The one that it is in: from 0 on.
   uint64_t iteration() const;
 
-  // Asks for a token, and of a new iteration for the first one. `to_the_end`: this worker does not
-  // begin another iteration before this one is over.
+  // Asks for a token: the first one of a new iteration, or another one. `to_the_end`: this worker
+  // does not begin another iteration before this one is over.
   Status Request(bool to_the_end = false);
 
   // Stands still for a time, or until the iteration is over; says whether it is. It fails like
@@ -107,9 +106,8 @@ class FelaWorker : public CoordinatedWorker {
   uint64_t given_ = 0;  // of the token that it was given last
   uint64_t ended_ = 0;  // iterations, as far as it has heard
   std::deque<Event> events_;
-  std::condition_variable changed_;  // ended_, or this has failed
-  Callback callback_;                // of who waits
-  Clock::time_point since_;
+  std::condition_variable changed_;         // ended_, or this has failed
+  Callback callback_;                       // of who waits
   Clock::time_point heard_ = Clock::now();  // of the token server
   Counters counters_;
 };
