@@ -53,7 +53,7 @@ absl::Status Tell(const Arguments& given, Json* result) {
   }
   *result = {{"assignments", orders.assignments},
              {"trained", orders.trained},
-             {"over", orders.over},
+             {"over", orders.over()},
              {"ahead", orders.ahead},
              {"oldest", scheduler->iteration()}};
   return absl::OkStatus();

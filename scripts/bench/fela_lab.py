@@ -129,7 +129,8 @@ def run(point: Point) -> list[dict[str, Any]]:
     sleeps = {"TREPAK_DELAY": f"round-robin:{point.delay * point.stretch}s"} if point.delay else {}
     with lab_of(point.setting.workers, round(8 * RATE / slower)) as lab:
         of_ranks, idle = run_in(lab, "bench_fela_worker", point, _TIMEOUT, variables=sleeps)
-    steps = [max(times) / point.stretch for times in zip(*_each(of_ranks, "seconds"), strict=True)]
+    of_seconds = [one["seconds"] for one in of_ranks]
+    steps = [max(times) / point.stretch for times in zip(*of_seconds, strict=True)]
     seconds = statistics.mean(steps)
     about = {
         "way": point.way,
@@ -149,10 +150,6 @@ def run(point: Point) -> list[dict[str, Any]]:
         "cpu_idle": idle,
     }
     return [row, _server(point, about, of_ranks)] if point.way == FELA else [row]
-
-
-def _each(of_ranks: Sequence[dict[str, Any]], what: str) -> list[Any]:
-    return [one[what] for one in of_ranks]
 
 
 def _server(

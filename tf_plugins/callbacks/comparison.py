@@ -221,7 +221,6 @@ class Comparison(keras.callbacks.Callback):
             return
         if first or (self._every > 0 and self._batches % self._every == 0):
             cause = "" if self._began or self._broadcast else _FIRST_CAUSE
-            flush(self.model)  # that callback does only until it has broadcast
             self._compare("after a step", cause, self._new_facts(), averaged=False)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -249,8 +248,7 @@ class Comparison(keras.callbacks.Callback):
     def _compare(
         self, when: str, cause: str = "", facts: Sequence[Fact] = (), averaged: bool = True
     ) -> None:
-        if self._broadcast is None:
-            flush(self.model)  # else that callback has
+        flush(self.model)
         plain = not any(map(is_distributed, optimizers_of(self.model)))
         compared = self._compared(self.model, averaged)
         values = compared.values(cause or (_PLAIN_CAUSE if plain else _LATER_CAUSE))

@@ -127,7 +127,12 @@ class Fela:
             self._training.rules = self._rules
 
     def statistics(self) -> dict[str, Any]:
-        """Returns what this rank has counted; see `FelaWorker.statistics`."""
+        """Returns what this rank has counted: what `FelaWorker.statistics` has, and more.
+
+        waiting_seconds: seconds in which training has waited for the token server's word.
+        stale_iterations: that began with weights that lacked updates.
+        most_stale: of so many iterations, at most.
+        """
         return {} if self._training is None else self._training.statistics()
 
     def close(self) -> None:

@@ -232,7 +232,7 @@ class Training:
                 first,
                 self.rules.staleness,
             )
-            self._ages = Ages()
+            self._ages, self._logs = Ages(), None
             self._open = worker, loop, reduction
         return self._open
 

@@ -242,7 +242,7 @@ TEST(FelaOrderTest, TokensGoToWhomThePoliciesSay) {
         in_hand[order.worker] = order.token;
       }
       ASSERT_EQ(given, expected);
-      ASSERT_EQ(orders.over, plainly.is_over());
+      ASSERT_EQ(orders.over(), plainly.is_over());
     }
   }
 }

@@ -56,7 +56,7 @@ class Rehearsing {
     result_.busy_seconds += took;
     result_.worst_seconds = std::max(result_.worst_seconds, took);
     ++result_.requests;
-    over_ = over_ || orders.over;
+    over_ = over_ || orders.over();
     for (const FelaScheduler::Assignment& one : orders.assignments) {
       constexpr uint64_t kPrime = 1099511628211U;  // FNV-1a's
       result_.order = (result_.order ^ one.worker) * kPrime;

@@ -214,7 +214,6 @@ void FelaScheduler::EndWhatIsTrained(FelaIteration* now, Orders* orders) {
 void FelaScheduler::EndTheOldest(Orders* orders) {
   const FelaIteration& oldest = *open_.front();
   const std::vector<uint32_t> waiting = oldest.waiting.all();
-  orders->over = true;
   orders->samples.push_back(
       std::accumulate(oldest.samples.begin(), oldest.samples.end(), uint64_t{0}));
   counters_.helped += oldest.bucket.helped();

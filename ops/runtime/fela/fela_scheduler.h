@@ -33,9 +33,10 @@ class FelaScheduler {
     std::vector<Assignment> assignments;
     std::vector<uint32_t> trained;  // sub-models all of whose tokens are done: the last one first
     bool reported = false;          // a token is, for the first time
-    bool over = false;              // an iteration is, with this
     std::vector<uint64_t> samples;  // of each iteration that is over, the oldest first
     std::vector<uint32_t> ahead;    // workers that may begin their next one before theirs is over
+
+    bool over() const { return !samples.empty(); }  // an iteration is, with this
   };
   struct Counters {
     uint64_t iterations = 0;  // that are over

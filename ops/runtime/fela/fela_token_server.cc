@@ -103,7 +103,7 @@ Status FelaTokenServer::Carry(uint64_t iteration, const FelaScheduler::Orders& o
     losses_.erase(ended++);
     Broadcast(over);
   }
-  if (orders.over) {
+  if (orders.over()) {
     any_has_begun_ = scheduler_.NotBegun().size() < options().size;
     first_begun_ = Clock::now();
   }
