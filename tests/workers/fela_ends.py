@@ -29,12 +29,13 @@ def batch(samples: int = SAMPLES, rank: int | None = None) -> tuple[Any, Any]:
     return rng.normal(size=(samples, 6)), rng.normal(size=(samples, 2))
 
 
-def small(by_tokens: bool = True) -> tuple[Any, Any]:
+def small(by_tokens: bool = True, **options: Any) -> tuple[Any, Any]:
     """Returns a compiled model, the same on all ranks, and what trains it by tokens."""
     keras.utils.set_random_seed(1)
     layers = [keras.layers.Dense(4, name="first"), keras.layers.Dense(2)]
     model = keras.Sequential([keras.Input((6,)), *layers])
-    fela = trepak.Fela(model, ["first"], threshold=3) if by_tokens else None
+    options = {"partition": ["first"], "threshold": 3} | options
+    fela = trepak.Fela(model, **options) if by_tokens else None
     model.compile("sgd", "mse")
     return model, fela
 
@@ -171,3 +172,14 @@ def float16_overflows_where_one_process_does() -> None:
     scales = [float(one.optimizer.dynamic_scale) for one in (model, plain)]
     assert scales[0] == scales[1] == 2.0**13, scales
     fela.close()
+
+
+@case
+def ranks_are_to_have_the_same_rules() -> None:
+    last = trepak.size() - 1
+    others: dict[str, Any] = {"threshold": 4, "staleness": 1, "hierarchical": False}
+    for name, other in {**others, "partition": []}.items():
+        model, fela = small(**({name: other} if trepak.rank() == last else {}))
+        with pytest.raises(ValueError, match=f"Fela has {name} .* on rank 0 and .* on rank {last}"):
+            model.train_on_batch(*batch())
+        fela.close()

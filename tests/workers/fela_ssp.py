@@ -353,15 +353,5 @@ def one_rank_alone_may_look_at_weights() -> None:
 
 
 @case
-def ranks_are_to_have_the_same_bound() -> None:
-    model = simple()
-    fela = trepak.Fela(model, SIMPLE, staleness=trepak.rank())
-    model.compile(optimizer("momentum"), loss())
-    with pytest.raises(ValueError, match=r"staleness \[0, 1.* give all the same"):
-        model.fit(*data(), BATCH, verbose=0)
-    fela.close()
-
-
-@case
 def a_staleness_of_nothing_is_bsp() -> None:
     check(simple, SIMPLE, threshold=2, weights=[1, 2, 4], staleness=0)

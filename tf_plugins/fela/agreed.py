@@ -1,4 +1,4 @@
-"""The same partition on all ranks, whose machines measure different thresholds."""
+"""What all ranks must have alike before they train by tokens: the partition, and the rules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from trepak.horovod_ext import basics, exchange
 from trepak.tf_plugins.fela.partition import Partition, partition
 from trepak.tf_plugins.fela.profile import of_this_machine
+from trepak.tf_plugins.fela.rules import TokenRules
 
 
 def agreed_partition(
@@ -45,6 +46,43 @@ def agreed_partition(
         return mine
     same = partition(model, told["cuts"])
     return dataclasses.replace(same, thresholds=tuple(told["thresholds"]))
+
+
+def agreed_beginning(
+    samples: int, iterations: int, is_stuck: bool, rules: TokenRules, cuts: Sequence[str]
+) -> tuple[list[int], int]:
+    """Returns each rank's samples of an iteration, and the number of the first one of a session.
+
+    A collective call. That number is rank 0's, which has taken part in all iterations before.
+
+    Args:
+        samples: of this rank's batch.
+        iterations: that this rank has taken part in.
+        is_stuck: whether sums of an iteration that failed are still under way here.
+        rules: this rank's.
+        cuts: this rank's.
+
+    Raises:
+        ValueError: on all ranks, if one has other cuts or another rule; names it and the ranks.
+        RuntimeError: on all ranks, if one is stuck: the next sums would meet those under way.
+    """
+    alike = {"partition": cuts, **dataclasses.asdict(rules)}
+    told = exchange.gather([samples, iterations, is_stuck, alike], "Fela's batches and rules")
+    for rank, (*_, theirs) in enumerate(told):
+        for name, first in told[0][-1].items():
+            if theirs[name] != first:
+                raise ValueError(
+                    f"Fela has {name} {first} on rank 0 and {theirs[name]} on rank {rank}: give "
+                    "all ranks the same."
+                )
+    stuck = [rank for rank, one in enumerate(told) if one[2]]
+    if stuck:
+        raise RuntimeError(
+            f"an iteration of Fela failed while ranks {stuck} summed gradients, and Horovod "
+            "still waits for the others: call hvd.shutdown() and hvd.init() on all ranks "
+            "before training goes on."
+        )
+    return [one[0] for one in told], told[0][1]
 
 
 def _made(model: Any, cuts: Any, bin_size: int, profile: Path | None) -> Partition:

@@ -12,6 +12,7 @@ from trepak.horovod_ext import basics, exchange
 from trepak.horovod_ext.broadcasting import broadcast_variables
 from trepak.horovod_ext.fela import FelaWorker
 from trepak.tf_plugins.fela.ages import Ages
+from trepak.tf_plugins.fela.agreed import agreed_beginning
 from trepak.tf_plugins.fela.compiled import check, check_staleness, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
@@ -206,6 +207,11 @@ class Training:
         if self._open is None:
             if not has_labels:
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
+            iterations = int(self._model.optimizer.iterations)
+            self.batch_sizes, first = agreed_beginning(
+                samples, iterations, is_any_under_way(), self.rules, self._partition.cuts
+            )
+            _check_that_any(sum(self.batch_sizes))
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
             if self.rules.staleness:
@@ -214,7 +220,6 @@ class Training:
             self._model._symbolic_build(data_batch=data)
             self._model.optimizer.ensure_built(self._model.trainable_variables)
             self._agree_on_seeds()
-            first = self._agree(samples)
             self._update.expect(sum(self.batch_sizes))
             reduction = Reduction(self.rules.members(basics.size()))
             worker = FelaWorker(self.rules.on(self.batch_sizes))
@@ -235,33 +240,6 @@ class Training:
             self._ages, self._logs = Ages(), None
             self._open = worker, loop, reduction
         return self._open
-
-    def _agree(self, samples: int) -> int:
-        """Returns the number of the first iteration; rank 0 has taken part in all before.
-
-        Raises:
-            ValueError: on all ranks, if their bounds of staleness differ.
-            RuntimeError: on all ranks, if sums of an iteration that failed are still under way on
-                one: the next ones would meet them.
-        """
-        under_way, staleness = is_any_under_way(), int(self.rules.staleness)
-        mine = samples, int(self._model.optimizer.iterations), under_way, staleness
-        told = exchange.gather(mine, "Fela's batch sizes")
-        self.batch_sizes = [one[0] for one in told]
-        bounds = [one[3] for one in told]
-        if len(set(bounds)) > 1:
-            raise ValueError(
-                f"Fela has staleness {bounds} on ranks 0 to {len(told) - 1}: give all the same."
-            )
-        stuck = [rank for rank, one in enumerate(told) if one[2]]
-        if stuck:
-            raise RuntimeError(
-                f"an iteration of Fela failed while ranks {stuck} summed gradients, and Horovod "
-                "still waits for the others: call hvd.shutdown() and hvd.init() on all ranks "
-                "before training goes on."
-            )
-        _check_that_any(sum(self.batch_sizes))
-        return int(told[_ROOT][1])
 
 
 def _check_that_any(samples: int) -> None:
