@@ -108,8 +108,7 @@ def weights_are_those_of_the_updates_that_tokens_lacked() -> None:
     begin, last = TokenTrainer.begin, TokenTrainer.last
 
     def noting_begin(self: TokenTrainer, iteration: int, sums_changes: bool = False) -> Iteration:
-        training: Training = fela._training
-        versions[iteration] = training._ages.applied
+        versions[iteration] = int(model.optimizer.iterations)
         return begin(self, iteration, sums_changes)
 
     def noting_last(self: TokenTrainer, now: Iteration, x: Any, y: Any, ids: Any) -> Any:
@@ -174,14 +173,14 @@ def of_one_version_sub_models_make_its_gradients() -> None:
 
     def older(self: TokenTrainer, iteration: int, sums_changes: bool = False) -> Iteration:
         made = begin(self, iteration, sums_changes)
-        versions[fela._training._ages.applied] = made.values
+        versions[int(model.optimizer.iterations)] = made.values
         made.values = versions[max(iteration - 1, 0)]
         return made
 
     def keeping(self: Update, *args: Any) -> Any:
         told = apply(self, *args)
         training: Training = fela._training
-        versions[training._ages.applied] = begin(training._trainer, 0).values
+        versions[int(model.optimizer.iterations)] = begin(training._trainer, 0).values
         return told
 
     versions: dict[int, Any] = {}

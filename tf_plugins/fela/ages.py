@@ -13,17 +13,13 @@ class Ages:
     """The iterations of a session that this rank has begun and not applied.
 
     Attributes:
-        begun: iterations, of those of the session.
-        applied: of them.
         ended: those whose tokens are all done and that are not applied, in their order.
-        rates: the learning rate with which each that is not applied has begun: ranks apply an
+        rates: the learning rate with which each of them has begun, in their order: ranks apply an
             iteration in steps of different numbers, and a callback may set a rate for each step.
         most_stale: weights lacked the updates of so many iterations, at most, when one began.
         stale: iterations that began with weights that lacked some.
     """
 
-    begun: int = 0
-    applied: int = 0
     ended: list[Over] = field(default_factory=list)
     rates: deque[float | None] = field(default_factory=deque)
     most_stale: int = 0
@@ -31,14 +27,12 @@ class Ages:
 
     def begin(self, rate: float | None) -> None:
         """Notes that one begins, with the weights that this rank has now."""
-        lacks = self.begun - self.applied
+        lacks = len(self.rates)
         self.most_stale = max(self.most_stale, lacks)
         self.stale += lacks > 0
-        self.begun += 1
         self.rates.append(rate)
 
     def apply(self) -> float | None:
         """Notes that the first of those that have ended is applied; returns its rate."""
         self.ended.pop(0)
-        self.applied += 1
         return self.rates.popleft()

@@ -40,8 +40,7 @@ class TokenLoop:
         self._worker, self._trainer, self._batches = worker, trainer, batches
         self._sub_models = partition.sub_models
         self._trained, self._first, self._staleness = trained, first, staleness
-        self._begun = self._ended = 0  # iterations
-        self._open: dict[int, Iteration] = {}
+        self._open: dict[int, Iteration] = {}  # that have begun and are not over, in their order
         self._listener = Listener(worker, self._hear_trained)
 
     def run(self, inputs: Sequence[Any], labels: Sequence[Any]) -> list[Over]:
@@ -61,7 +60,6 @@ class TokenLoop:
         self._open[iteration] = self._trainer.begin(
             self._first + iteration, sums_changes=self._staleness > 0
         )
-        self._begun = iteration + 1
         rows = {part.token: part.samples for part in parts}
         self._put(iteration, ChunkKind.SAMPLES, rows, inputs)
         self._put(iteration, ChunkKind.LABELS, rows, labels)
@@ -78,7 +76,7 @@ class TokenLoop:
 
     def finish(self) -> list[Over]:
         """Trains tokens until all iterations that this rank has begun are over; returns those."""
-        if self._ended == self._begun:
+        if not self._open:
             return []
         self._listen(to_the_end=True)
         self._worker.finish()
@@ -95,14 +93,13 @@ class TokenLoop:
             elif isinstance(event, Over):
                 ended.append(event)
                 del self._open[event.iteration]
-                self._ended = event.iteration + 1
-                if to_the_end and self._ended == self._begun:
+                if to_the_end and not self._open:
                     return ended
             elif not to_the_end:
                 return ended
 
     def _listen(self, to_the_end: bool) -> None:
-        self._listener.ask(self._begun - 1, to_the_end)
+        self._listener.ask(next(reversed(self._open)), to_the_end)
 
     def _hear_trained(self, event: Trained) -> None:
         self._trained(event.iteration, self._open[event.iteration], event.sub_model - 1)
