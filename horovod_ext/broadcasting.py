@@ -17,6 +17,8 @@ from trepak.horovod_ext import basics, collectives
 from trepak.horovod_ext.carriers import is_native
 from trepak.horovod_ext.variables import tf_variable
 
+_LARGE = 1 << 20  # bytes of a variable, from which on links cost more than calls
+
 
 def broadcast_variables(
     variables: Sequence[Any],
@@ -86,11 +88,30 @@ def broadcast_(
 def _copy(variables: Sequence[Any], root_rank: int, name: str, process_set: Any) -> list[Any]:
     """Assigns `root_rank`'s values; returns what `assign` returns."""
     return [
-        variable.assign(
-            collectives.broadcast(variable, root_rank, f"{name}_{index}", True, process_set)
-        )
+        variable.assign(_value_of_root(variable, root_rank, f"{name}_{index}", process_set))
         for index, variable in enumerate(variables)
     ]
+
+
+def _value_of_root(variable: Any, root_rank: int, name: str, process_set: Any) -> Any:
+    if not _is_better_summed(variable, process_set):
+        return collectives.broadcast(variable, root_rank, name, True, process_set)
+    is_root = basics.rank() == root_rank
+    # Any number plus -0.0 is that number, bit by bit; -0.0 plus 0.0 is not.
+    mine = variable if is_root else tf.fill(variable.shape, tf.constant(-0.0, variable.dtype))
+    return collectives.allreduce(mine, op=collectives.Sum, name=name, process_set=process_set)
+
+
+def _is_better_summed(variable: Any, process_set: Any) -> bool:
+    """Tells whether ranks get a value sooner if root's is added to nothing of all others.
+
+    Horovod's broadcasts send it to one rank after the other: N - 1 times over root's link. A ring
+    allreduce sends it twice over each. Not in graphs: ranks may have other numbers when they run.
+    """
+    if process_set.size() < 3 or not tf.executing_eagerly():
+        return False
+    is_exact = variable.dtype in (tf.float32, tf.float64)
+    return is_exact and variable.shape.num_elements() * variable.dtype.size >= _LARGE
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

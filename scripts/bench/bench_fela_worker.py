@@ -67,7 +67,7 @@ class _Waits:
 
 
 def measure(point: Point) -> dict[str, Any]:
-    """Returns the seconds of each iteration that counts, and what Fela has counted."""
+    """Returns seconds: of iterations that count, and of what `fit` does after them; and counts."""
     model = zoo.build(
         point.setting.network,
         emulate="k40",
@@ -94,9 +94,15 @@ def measure(point: Point) -> dict[str, Any]:
     steps = _Steps()
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), steps]
     model.fit(x, y, batch_size=batch, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
+    shared = time.perf_counter() - steps.ends[-1]
     times = np.diff(steps.ends)[-point.iterations - 1 : -1]
     counted = {} if fela is None else fela.statistics()
-    return {"seconds": times.tolist(), "statistics": counted, "waits": waits.seconds}
+    return {
+        "seconds": times.tolist(),
+        "sharing": shared,
+        "statistics": counted,
+        "waits": waits.seconds,
+    }
 
 
 def _distributed(point: Point, model: keras.Model) -> trepak.Fela:

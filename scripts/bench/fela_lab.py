@@ -147,6 +147,7 @@ def run(point: Point) -> list[dict[str, Any]]:
         "most": max(steps),
         "virtual": point.virtual,
         "lab_to_virtual": seconds / point.virtual,
+        "sharing": max(one["sharing"] for one in of_ranks) / point.stretch,
         "cpu_idle": idle,
     }
     return [row, _server(point, about, of_ranks)] if point.way == FELA else [row]

@@ -31,7 +31,7 @@ GROUND = [
 ]
 # Elastic jobs run under Gloo alone.
 ON_GLOO = ["features", "elastic_state", "dtypes", "narrow_training", "sparse", "encrypted"]
-ON_THREE = ["isolation", "bad_input", "sparse"]
+ON_THREE = ["sparse", "broadcasting"]
 ALONE = ["features", "isolation", "training", "migrating", "sparse", "dynamic_sharding"]
 
 
@@ -41,7 +41,14 @@ def count_features(part: str) -> int:
     return len(range(FEATURES)[first - 1 :: every])
 
 
-@shows({"mpi-2": PROMISES + GROUND, "gloo-2": ON_GLOO, "mpi-3": ["sparse"], "gloo-3": ON_THREE})
+@shows(
+    {
+        "mpi-2": PROMISES + GROUND,
+        "gloo-2": ON_GLOO,
+        "mpi-3": ON_THREE,
+        "gloo-3": [*ON_THREE, "isolation", "bad_input"],
+    }
+)
 def test_promises(shown: Shown) -> None:
     shown.check()
 
