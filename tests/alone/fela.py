@@ -10,6 +10,7 @@ import pytest
 
 import trepak
 import trepak.keras as hvd
+from trepak.horovod_ext import basics
 from trepak.tf_plugins.fela.compiled import check_staleness, check_subset
 
 X, Y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
@@ -161,6 +162,22 @@ def test_a_subset_needs_a_dense_layer() -> None:
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         trepak.Fela(network(), ["first"], **options)
+
+
+def test_ranks_that_join_later_could_not_agree_on_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(basics, "is_elastic", lambda: True)
+    for options in ({}, {"partition": 2}, {"partition": ["first"], "profile": "profile.json"}):
+        with pytest.raises(ValueError, match="give partition the names"):
+            trepak.Fela(network(), **options)
+
+
+def test_horovod_comes_first() -> None:
+    hvd.shutdown()
+    try:
+        with pytest.raises(ValueError, match=r"use hvd.init\(\)"):
+            trepak.Fela(network(), ["first"])
+    finally:
+        hvd.init()
 
 
 def test_labels_are_needed_and_keep_their_shape() -> None:

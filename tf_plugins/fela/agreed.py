@@ -26,10 +26,17 @@ def agreed_partition(
 
     Raises:
         TypeError: see `partition`.
-        ValueError: see `partition`; what fails on rank 0 fails on all.
+        ValueError: see `partition`; what fails on rank 0 fails on all. Or Horovod was not
+            initialized, or the job is elastic and the cuts are not given.
     """
-    alone = not basics.is_initialized() or basics.size() == 1
-    if alone or not _measures(cuts, profile):
+    measures = _measures(cuts, profile)
+    if measures and basics.is_elastic():
+        raise ValueError(
+            "in an elastic job Fela can't measure where to cut, since ranks that join later could "
+            "not take part: give partition the names of layers to cut after, such as "
+            "fela.partition.cuts of a job that is not elastic, and leave profile out."
+        )
+    if basics.size() == 1 or not measures:
         return _made(model, cuts, bin_size, profile)
     mine: Partition | Exception | None = None
     if basics.rank() == 0:

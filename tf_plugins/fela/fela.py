@@ -80,16 +80,16 @@ class Fela:
 
         Raises:
             TypeError: the model has a call of its own.
-            ValueError: an option is wrong, or the model can't be trained by tokens; says why.
+            ValueError: an option is wrong, Horovod was not initialized, the job is elastic and no
+                cuts are given, or the model can't be trained by tokens; says why.
         """
         path = None if profile is None else Path(profile)
         self.partition: Partition = agreed_partition(model, partition, bin_size, path)
         self._model = model
         measured = self.partition.thresholds or [_THRESHOLD] * len(self.partition.sub_models)
-        size = basics.size() if basics.is_initialized() else 1
         self._rules = TokenRules(
             measured[0] if threshold is None else threshold,
-            tuple(TokenRules.weights_for(measured, size) if weights is None else weights),
+            tuple(TokenRules.weights_for(measured, basics.size()) if weights is None else weights),
             tuple(map(_has_dense, self.partition.sub_models)),
             subset,
             depth_first,
