@@ -151,6 +151,11 @@ def test_a_subset_needs_a_dense_layer() -> None:
         ({"threshold": 0}, "at least 1 sample"),
         ({"subset": 0}, "at least 1 rank"),
         ({"subset": True}, "whole numbers"),
+        ({"weights": 2}, "one for each sub-model"),
+        ({"depth_first": "no"}, "depth_first is True or False, got 'no'"),
+        ({"partition": None}, "a list of names"),
+        ({"partition": True}, "a list of names"),
+        ({"partition": 1.5}, "a list of names"),
         ({"threshold": 4.7}, "whole numbers"),
         ({"threshold": 2**32 + 1}, "at most"),
         ({"staleness": -1}, "0 to 64 iterations, got -1"),
@@ -161,7 +166,7 @@ def test_a_subset_needs_a_dense_layer() -> None:
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        trepak.Fela(network(), ["first"], **options)
+        trepak.Fela(network(), **{"partition": ["first"]} | options)
 
 
 def test_ranks_that_join_later_could_not_agree_on_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,6 +290,46 @@ def test_losses_of_outputs_with_masks() -> None:
     model.compile(sgd(), "mse")
     with pytest.raises(ValueError, match="sample_weight"):
         model.fit(np.ones((8, 5)), np.ones((8, 5, 3)), verbose=0)
+
+
+def test_losses_with_masks_of_their_own() -> None:
+    model = network()
+    trepak.Fela(model, ["first"], threshold=3)
+    ignoring = keras.losses.SparseCategoricalCrossentropy(ignore_class=1, name="ignoring")
+    model.compile(sgd(), ignoring)
+    with pytest.raises(ValueError, match="the loss 'ignoring' of model .* has a mask"):
+        model.fit(X, np.zeros(8), verbose=0)
+    assert "call" not in vars(ignoring)
+
+
+def test_open_dimensions_are_refused_by_name() -> None:
+    inputs = keras.Input((None, 4), name="words")
+    x = keras.layers.Dense(3, name="first")(inputs)
+    model = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(x))
+    with pytest.raises(ValueError, match="words has the shape .*None, None, 4.* all dimensions"):
+        trepak.Fela(model, ["first"])
+
+
+def test_labels_and_sample_weights_may_have_another_structure_in_another_fit() -> None:
+    def make() -> Any:
+        keras.utils.set_random_seed(2)
+        inputs = keras.Input((4,))
+        x = keras.layers.Dense(3, activation="tanh", name="first")(inputs)
+        return keras.Model(inputs, [keras.layers.Dense(1, name=name)(x) for name in "ba"])
+
+    rng = np.random.default_rng(3)
+    x, b, a = rng.normal(size=(7, 4)), rng.normal(size=(7, 1)), rng.normal(size=(7, 1))
+    weight = rng.uniform(size=7)
+    plain, model = make(), make()
+    trepak.Fela(model, ["first"], threshold=3)
+    for one in (plain, model):
+        one.compile(sgd(), ["mse", "mse"])
+        for labels in ([b, a], {"a": a, "b": b}):
+            for weights in (None, [weight, None], [None, weight]):
+                if weights is None or isinstance(labels, list):
+                    one.fit(x, labels, 7, sample_weight=weights, shuffle=False, verbose=0)
+    for one, other in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_losses_of_each_output_where_tokens_differ_in_size() -> None:

@@ -18,7 +18,7 @@ from rna import check_equal_on_all_ranks
 
 import trepak
 import trepak.keras as hvd
-from trepak.horovod_ext import sessions
+from trepak.horovod_ext import exchange, sessions
 
 SAMPLES = 8
 SECONDS = 20  # that what ends by itself gets
@@ -74,7 +74,7 @@ def models_that_are_dropped_leave_nothing_behind() -> None:
         trepak.barrier()  # the others' sessions have ended, the last one of this rank has not
         if held:
             time.sleep(1)  # nothing says that no failure comes: it has had the time to
-            held[0][1]._training._open[0].check()
+            held[0][1]._training.session.check()
         staying.train_on_batch(*batch())
     check_equal_on_all_ranks(staying)
 
@@ -180,6 +180,29 @@ def ranks_are_to_have_the_same_rules() -> None:
     others: dict[str, Any] = {"threshold": 4, "staleness": 1, "hierarchical": False}
     for name, other in {**others, "partition": []}.items():
         model, fela = small(**({name: other} if trepak.rank() == last else {}))
-        with pytest.raises(ValueError, match=f"Fela has {name} .* on rank 0 and .* on rank {last}"):
+        said = f"Fela's {name}.* is .* on rank {last} and .* on rank 0"
+        with pytest.raises(ValueError, match=said):
             model.train_on_batch(*batch())
         fela.close()
+    model, fela = small()
+    x, y = batch()
+    with pytest.raises(ValueError, match=r"y and sample_weight.*float64\[2\].*int64\[2\]"):
+        model.train_on_batch(x, y.astype("int64") if trepak.rank() < last else y)
+    fela.close()
+
+
+@case
+def ranks_may_have_other_names_for_the_same_layers() -> None:
+    """As where one has loaded a model before: Keras numbers layers anew."""
+    if trepak.rank() == 0:
+        keras.layers.Dense(1)
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(4), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    names = {model.layers[0].name}
+    assert len(set(exchange.gather([*names][0], "names"))) > 1
+    fela = trepak.Fela(model, [*names], threshold=np.int64(3))
+    model.compile("sgd", "mse")
+    model.train_on_batch(*batch())
+    check_equal_on_all_ranks(model)
+    fela.close()

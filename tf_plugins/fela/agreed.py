@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trepak.horovod_ext import basics, exchange
-from trepak.tf_plugins.fela.partition import Partition, partition
+from trepak.horovod_ext.agreement import Fact, Values, check_alike
+from trepak.tf_plugins.fela.partition import Partition, partition, partition_at
 from trepak.tf_plugins.fela.profile import of_this_machine
-from trepak.tf_plugins.fela.rules import TokenRules
 
 
 def agreed_partition(
@@ -51,12 +50,11 @@ def agreed_partition(
         raise ValueError(f"rank 0 could not cut the model: {told['error']}")
     if mine is not None:
         return mine
-    same = partition(model, told["cuts"])
-    return dataclasses.replace(same, thresholds=tuple(told["thresholds"]))
+    return partition_at(model, told["places"], told["thresholds"])
 
 
 def agreed_beginning(
-    samples: int, iterations: int, is_stuck: bool, rules: TokenRules, cuts: Sequence[str]
+    samples: int, iterations: int, is_stuck: bool, facts: Sequence[Fact]
 ) -> tuple[list[int], int]:
     """Returns each rank's samples of an iteration, and the number of the first one of a session.
 
@@ -66,22 +64,14 @@ def agreed_beginning(
         samples: of this rank's batch.
         iterations: that this rank has taken part in.
         is_stuck: whether sums of an iteration that failed are still under way here.
-        rules: this rank's.
-        cuts: this rank's.
+        facts: what all ranks must have alike.
 
     Raises:
-        ValueError: on all ranks, if one has other cuts or another rule; names it and the ranks.
+        ValueError: on all ranks, if one has another of these; names it and the ranks.
         RuntimeError: on all ranks, if one is stuck: the next sums would meet those under way.
     """
-    alike = {"partition": cuts, **dataclasses.asdict(rules)}
-    told = exchange.gather([samples, iterations, is_stuck, alike], "Fela's batches and rules")
-    for rank, (*_, theirs) in enumerate(told):
-        for name, first in told[0][-1].items():
-            if theirs[name] != first:
-                raise ValueError(
-                    f"Fela has {name} {first} on rank 0 and {theirs[name]} on rank {rank}: give "
-                    "all ranks the same."
-                )
+    check_alike(facts, Values(), "when Fela's session opens")
+    told = exchange.gather([samples, iterations, is_stuck], "Fela's batches")
     stuck = [rank for rank, one in enumerate(told) if one[2]]
     if stuck:
         raise RuntimeError(
@@ -106,4 +96,4 @@ def _told(mine: Partition | Exception | None) -> dict[str, Any]:
         return {"error": f"{type(mine).__name__}: {mine}"}
     if mine is None:
         return {}
-    return {"cuts": list(mine.cuts), "thresholds": list(mine.thresholds or ())}
+    return {"places": list(mine.places), "thresholds": list(mine.thresholds or ())}

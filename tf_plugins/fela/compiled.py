@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+from keras.src.backend import get_keras_mask
 
 from trepak.tf_plugins.model.distributed_models import is_distributed
 from trepak.tf_plugins.optimizer.wrappers import DistributedOptimizer
@@ -112,3 +115,41 @@ def check(model: Any) -> None:
                 "and tokens' losses are put together as means over samples: use "
                 f"reduction={_MEANS[0]!r}."
             )
+
+
+@contextlib.contextmanager
+def no_masks(model: Any, outputs: Sequence[Any]) -> Iterator[None]:
+    """Has losses raise ValueError that Keras would divide by what no mask hides.
+
+    How much that is of all ranks' samples, no token knows.
+
+    Args:
+        model: whose losses are called within the block.
+        outputs: what they are called with; it has masks of layers.
+
+    Raises:
+        ValueError: an output has a mask, or a loss makes one; names it.
+    """
+
+    def check(value: Any, what: str) -> Any:
+        if get_keras_mask(value) is not None:
+            raise ValueError(
+                f"{what} of model {model.name!r} has a mask, by which Keras divides a loss by what "
+                "a batch does not mask: tokens' losses would not add up. Give sample_weight "
+                "instead, 0 for what is not to count."
+            )
+        return value
+
+    def checking(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: check(call(*given), f"the loss {name!r}")
+
+    for one in outputs:
+        check(one, "an output")
+    losses = {id(one.loss): one.loss for one in model._compile_loss._flat_losses}.values()
+    for loss in losses:
+        loss.call = checking(loss.name, loss.call)
+    try:
+        yield
+    finally:
+        for loss in losses:
+            del loss.call

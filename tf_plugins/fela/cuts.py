@@ -19,13 +19,13 @@ class Crossing:
         tensor: the Keras tensor.
         name: of the layer that makes it, or "the mask of" it.
         dtype: its name.
-        shape: without the batch; None where a dimension is open.
+        shape: without the batch.
     """
 
     tensor: Any
     name: str
     dtype: str
-    shape: tuple[int | None, ...]
+    shape: tuple[int, ...]
 
 
 def crossings(graph: Graph) -> list[list[Any]]:
@@ -79,5 +79,11 @@ def _described(tensor: Any, name: str) -> Crossing:
             f"{name} has the shape {tuple(tensor.shape)}, whose first dimension is not an open "
             "batch: tokens have batches of several sizes. Make a keras.Input without batch_size, "
             "and cut where each sample has its own values."
+        )
+    if None in tensor.shape[1:]:
+        raise ValueError(
+            f"{name} has the shape {tuple(tensor.shape)}, in which more than the batch is open: "
+            "tokens put samples of several ranks together, which must be alike. Give keras.Input "
+            "all dimensions, and pad or cut samples to them."
         )
     return Crossing(tensor, name, str(tensor.dtype), tuple(tensor.shape[1:]))

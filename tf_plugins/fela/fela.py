@@ -13,7 +13,7 @@ from trepak.horovod_ext import basics
 from trepak.tf_plugins.fela.agreed import agreed_partition
 from trepak.tf_plugins.fela.compiled import distribute
 from trepak.tf_plugins.fela.graph import layers_in
-from trepak.tf_plugins.fela.partition import Partition, partition_again
+from trepak.tf_plugins.fela.partition import Partition, partition_at
 from trepak.tf_plugins.fela.rules import TokenRules
 from trepak.tf_plugins.fela.training import Training
 from trepak.tf_plugins.model.flushing import flushing_methods
@@ -89,7 +89,7 @@ class Fela:
         measured = self.partition.thresholds or [_THRESHOLD] * len(self.partition.sub_models)
         self._rules = TokenRules(
             measured[0] if threshold is None else threshold,
-            tuple(TokenRules.weights_for(measured, basics.size()) if weights is None else weights),
+            TokenRules.weights_for(measured, basics.size()) if weights is None else weights,
             tuple(map(_has_dense, self.partition.sub_models)),
             subset,
             depth_first,
@@ -119,12 +119,18 @@ class Fela:
         """Changes rules, such as weights=(1, 2, 4), from the next iteration on; a collective call.
 
         Raises:
-            ValueError: a rule is wrong.
+            ValueError: a rule is wrong, or the job is elastic.
         """
-        self._rules = dataclasses.replace(self._rules, **rules)
+        if basics.is_elastic():
+            raise ValueError(
+                "Fela's rules can't change in an elastic job, since ranks that join later would "
+                "not know them: give them to Fela."
+            )
+        changed = dataclasses.replace(self._rules, **rules)
         if self._training is not None:
             self._training.close()
-            self._training.rules = self._rules
+            self._training.rules = changed
+        self._rules = changed
 
     def statistics(self) -> dict[str, Any]:
         """Returns what this rank has counted: what `FelaWorker.statistics` has, and more.
@@ -184,7 +190,7 @@ class Fela:
         del plain
         if self._training is None:
             distribute(model)  # it may have been compiled before
-            self.partition = partition_again(model, self.partition)
+            self.partition = partition_at(model, self.partition.places, self.partition.thresholds)
             self._training = Training(model, self.partition, self._rules)
         training = self._training
         return lambda iterator: training.step(iterator, by_itself=not self._is_fitting)

@@ -55,7 +55,7 @@ class BatchFormat:
         self._structure, self.labels = None, []
 
     def pack_labels(self, tensors: Sequence[Any]) -> Any:
-        """Returns labels and sample weights as the model's loss takes them; None stays None."""
+        """Returns labels and sample weights in the structure that `fit` was given them in."""
         left = iter(tensors)
         flat = [None if one is None else next(left) for one in keras.tree.flatten(self._structure)]
         return keras.tree.pack_sequence_as(self._structure, flat)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +23,16 @@ class Partition:
     Attributes:
         graph: of the user's model.
         sub_models: SM-1 to SM-M; what one's `outputs` are is what the next one's `inputs` are.
-        cuts: names of the layers after which it is cut, M − 1 of them. Given to `partition`, they
-            make the same partition of the same model on any machine.
+        places: of the nodes after which it is cut, M − 1 of them. Given to `partition_at`, they
+            make the same partition of the same model on any rank, whatever Keras calls its layers.
+        cuts: names of these layers.
         thresholds: the threshold batch size of each sub-model, in samples; None where the user has
             given the cuts without a profile.
     """
 
     graph: Graph
     sub_models: tuple[SubModel, ...]
+    places: tuple[int, ...]
     cuts: tuple[str, ...]
     thresholds: tuple[int, ...] | None
 
@@ -62,7 +63,7 @@ def partition(
     """Cuts a model.
 
     Machines measure different thresholds: of a job's ranks one should make the automatic cuts, and
-    the others take its `cuts`.
+    the others take its `places`.
 
     Args:
         model: a Functional or Sequential Keras model; it is not changed.
@@ -80,29 +81,47 @@ def partition(
     if bin_size < 1:
         raise ValueError(f"bin_size is at least 1 sample, got {bin_size}.")
     graph = graph_of(model)
-    if cuts == "auto" or isinstance(cuts, int):
-        if isinstance(cuts, int) and cuts < 1:
+    if cuts == "auto" or type(cuts) is int:
+        if type(cuts) is int and cuts < 1:
             raise ValueError(f"cuts, as a number of sub-models, is at least 1, got {cuts}.")
-        at_most = cuts if isinstance(cuts, int) else None
+        at_most = cuts if type(cuts) is int else None
         profile = of_this_machine() if profile is None else profile
         stretches = bins.stretches_in_bins(graph, profile, bin_size, at_most)
         places = [stretch.begin - 1 for stretch in stretches[1:]]
     else:
         places = _places_after(graph, cuts)
+    thresholds = None if profile is None else _thresholds(graph, places, profile)
+    return _made(graph, places, thresholds)
+
+
+def partition_at(
+    model: Any, places: Sequence[int], thresholds: Sequence[int] | None = None
+) -> Partition:
+    """Cuts a model as it, or another rank's, was cut before.
+
+    Its layers may be trainable now, or frozen, that were not.
+
+    Args:
+        model: see `partition`.
+        places: of the partition before.
+        thresholds: of the partition before.
+
+    Raises:
+        ValueError: see `partition`.
+    """
+    return _made(graph_of(model), places, thresholds)
+
+
+def _made(graph: Graph, places: Sequence[int], thresholds: Sequence[int] | None) -> Partition:
     sub_models = _sub_models(graph, places)
     _check_that_state_is_in_one(sub_models)
     return Partition(
         graph,
         sub_models,
+        tuple(places),
         tuple(graph.nodes[place].operation.name for place in places),
-        None if profile is None else _thresholds(graph, places, profile),
+        None if thresholds is None else tuple(thresholds),
     )
-
-
-def partition_again(model: Any, before: Partition) -> Partition:
-    """Cuts a model as before: its layers may be trainable now, or frozen, that were not."""
-    made = partition(model, before.cuts)
-    return dataclasses.replace(made, thresholds=before.thresholds)
 
 
 def _thresholds(graph: Graph, places: Sequence[int], profile: Profile) -> tuple[int, ...]:
@@ -112,9 +131,9 @@ def _thresholds(graph: Graph, places: Sequence[int], profile: Profile) -> tuple[
     return tuple(max(one.threshold for one in layers if one.begin < end) for end in ends)
 
 
-def _places_after(graph: Graph, cuts: Sequence[str]) -> list[int]:
+def _places_after(graph: Graph, cuts: Any) -> list[int]:
     """Returns the nodes after which to cut, ascending: the last call of each named layer."""
-    if isinstance(cuts, str):
+    if isinstance(cuts, str) or not isinstance(cuts, Sequence):
         raise ValueError(f'cuts is "auto", a number, or a list of names of layers; got {cuts!r}.')
     last = {node.operation.name: place for place, node in enumerate(graph.nodes)}
     for name in cuts:

@@ -32,7 +32,7 @@ class TokenRules:
     """
 
     threshold: int
-    weights: tuple[int, ...]
+    weights: Sequence[int]
     conditional: tuple[bool, ...]
     subset: int | None = None
     depth_first: bool = True
@@ -41,7 +41,27 @@ class TokenRules:
     staleness: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for rules that are wrong, TypeError for numbers that are not whole."""
+        """Makes NumPy's numbers Python's.
+
+        Raises:
+            TypeError: a number is not whole, or a switch is neither True nor False.
+            ValueError: a rule is wrong.
+        """
+        self._check()
+        for name in ("threshold", "subset", "staleness"):
+            number = getattr(self, name)
+            object.__setattr__(self, name, None if number is None else int(number))
+        for name, kind in (("weights", int), ("conditional", bool)):
+            object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
+        for name in ("depth_first", "hierarchical", "recompute"):
+            switch = getattr(self, name)
+            if not isinstance(switch, bool | np.bool_):
+                raise TypeError(f"{name} is True or False, got {switch!r}.")
+            object.__setattr__(self, name, bool(switch))
+
+    def _check(self) -> None:
+        if not np.iterable(self.weights):
+            raise TypeError(f"weights are numbers, one for each sub-model, got {self.weights!r}.")
         numbers = [self.threshold, *self.weights, *([] if self.subset is None else [self.subset])]
         for number in [*numbers, self.staleness]:
             if isinstance(number, bool) or not isinstance(number, int | np.integer):

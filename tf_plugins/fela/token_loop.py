@@ -114,7 +114,8 @@ class TokenLoop:
             outputs, loss = self._forward(token.stage - 1, token, token.number)
             self._put(token.iteration, ChunkKind.OUTPUT, {token.number: token.samples}, outputs)
             return loss
-        labels = self._take(token, token.of(ChunkKind.LABELS), self._batches.labels)
+        flat = self._take(token, token.of(ChunkKind.LABELS), self._batches.labels)
+        labels = self._batches.pack_labels(flat)
         inputs = self._inputs(last - 1, token)
         back, loss = self._trainer.last(
             self._open[token.iteration], inputs, labels, token.sample_ids

@@ -88,7 +88,7 @@ class TokenTrainer:
     def __init__(
         self,
         partition: Partition,
-        loss: Callable[[Sequence[Any], Sequence[Any]], Any],
+        loss: Callable[[Sequence[Any], Any], Any],
         scale: Callable[[Any], Any],
         eager: bool,
     ) -> None:
@@ -96,8 +96,8 @@ class TokenTrainer:
 
         Args:
             partition: of the model.
-            loss: takes the last sub-model's outputs and the label chunks' tensors; returns the mean
-                over the batch, a scalar, and updates metrics.
+            loss: takes the last sub-model's outputs and labels; returns the mean over the batch, a
+                scalar, and updates metrics.
             scale: see `Update.scale`.
             eager: run without graphs.
         """
@@ -153,16 +153,22 @@ class TokenTrainer:
         return list(made.outputs), float(made.loss) * samples
 
     def last(
-        self, now: Iteration, inputs: Sequence[Any], labels: Sequence[Any], sample_ids: Any
+        self, now: Iteration, inputs: Sequence[Any], labels: Any, sample_ids: Any
     ) -> tuple[list[Any], float]:
         """Trains the last sub-model: forward, loss and backward.
+
+        Args:
+            now: the token's iteration.
+            inputs: the sub-model's, for the token's samples.
+            labels: what `loss` takes; each structure of them is traced for itself.
+            sample_ids: the samples' numbers.
 
         Returns:
             Gradients of its floating-point inputs, and the loss: both sums over samples.
         """
         trainable, state = now.values[-1]
         gradients, back, new_state, loss = self._last(
-            trainable, state, list(inputs), list(labels), sample_ids, now.number
+            trainable, state, list(inputs), labels, sample_ids, now.number
         )
         now.sums[-1].add(gradients)
         self._add_state(now, -1, new_state, int(sample_ids.shape[0]))
@@ -209,7 +215,7 @@ class TokenTrainer:
         trainable: Sequence[Any],
         state: Sequence[Any],
         inputs: Sequence[Any],
-        labels: Sequence[Any],
+        labels: Any,
         sample_ids: Any,
         iteration: Any,
     ) -> tuple[list[Any], list[Any], list[Any], Any]:

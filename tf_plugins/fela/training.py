@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from trepak.horovod_ext import basics, exchange
+from trepak.horovod_ext.agreement import Fact
 from trepak.horovod_ext.broadcasting import broadcast_variables
-from trepak.horovod_ext.fela import FelaWorker
-from trepak.tf_plugins.fela.ages import Ages
 from trepak.tf_plugins.fela.agreed import agreed_beginning
 from trepak.tf_plugins.fela.compiled import check, check_staleness, check_subset
 from trepak.tf_plugins.fela.own_batch import BatchFormat, float_specs_of
 from trepak.tf_plugins.fela.partition import Partition
-from trepak.tf_plugins.fela.reduction import Reduction, is_any_under_way
+from trepak.tf_plugins.fela.reduction import is_any_under_way
 from trepak.tf_plugins.fela.rules import TokenRules
-from trepak.tf_plugins.fela.token_loop import TokenLoop
-from trepak.tf_plugins.fela.token_trainer import Iteration, TokenTrainer
+from trepak.tf_plugins.fela.session import Session, check_that_any
+from trepak.tf_plugins.fela.token_trainer import TokenTrainer
 from trepak.tf_plugins.fela.update import Update
 
 _ROOT = 0  # is in every conditional subset
@@ -31,6 +32,7 @@ class Training:
     Attributes:
         rules: that the next session has; it opens with the next batch after `close`.
         batch_sizes: by rank, of the session; none before the first one.
+        session: the one that is open.
     """
 
     def __init__(self, model: Any, partition: Partition, rules: TokenRules) -> None:
@@ -43,13 +45,11 @@ class Training:
         self._model, self._partition, self.rules = model, partition, rules
         self.batch_sizes: list[int] = []
         self._batches = BatchFormat(partition)
-        self._update = Update(model, partition, self._batches)
+        self._update = Update(model, partition)
         self._trainer = TokenTrainer(
             partition, self._update.loss, self._update.scale, bool(model.run_eagerly)
         )
-        self._open: tuple[FelaWorker, TokenLoop, Reduction] | None = None
-        self._ages = Ages()
-        self._logs: Any = None
+        self.session: Session | None = None
         self._is_apart = False  # ranks outside of a conditional subset have weights of before
         for cut, sub_model in zip(partition.cuts, partition.sub_models, strict=False):
             if not float_specs_of(sub_model.outputs):
@@ -71,7 +71,7 @@ class Training:
             StopIteration: there is no more data.
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
-        if self._open is not None and not self._open[0].is_open:
+        if self.session is not None and not self.session.is_open:
             self.abandon()  # Horovod was shut down since
         data = next(iter(iterator))
         in_lockstep = isinstance(iterator, list)  # ranks agree before each step
@@ -79,14 +79,13 @@ class Training:
             if by_itself:
                 self._end_if_outgrown(int(keras.tree.flatten(data)[0].shape[0]))
             inputs, labels = self._batches.split(data)
-            _, loop, _ = self._opened(data, int(inputs[0].shape[0]), bool(labels))
+            session = self._opened(data, int(inputs[0].shape[0]), bool(labels))
             self._check_batch(int(inputs[0].shape[0]))
-            self._ages.begin(self._update.rate() if self.rules.staleness else None)
-            self._ages.ended += loop.run(inputs, labels)
-            self._apply()
+            session.run(inputs, labels)
+            self._is_apart = session.is_partial
             if by_itself or in_lockstep:  # else who finishes could wait for who is to agree
-                self._finish()
-            return self._logs or self._model.get_metrics_result()
+                session.finish()
+            return session.logs or self._model.get_metrics_result()
         except BaseException as error:  # an interrupt, too: others would wait for this rank
             self.give_up(error)
             raise
@@ -105,38 +104,13 @@ class Training:
 
         Other ranks need not call it.
         """
-        if self._open is None or not self._open[0].is_open:
+        if self.session is None or not self.session.is_open:
             return
         try:
-            self._finish()
+            self.session.finish()
         except BaseException as error:
             self.give_up(error)
             raise
-
-    def _finish(self) -> None:
-        assert self._open is not None
-        self._ages.ended += self._open[1].finish()
-        self._apply()
-
-    def _apply(self) -> None:
-        """Applies iterations that have ended, in their order.
-
-        Their sums are waited for, so that weights lack no update that could be had: all ranks hear
-        at once that a sub-model is trained, whatever they are doing.
-        """
-        assert self._open is not None
-        worker, _, reduction = self._open
-        for over in self._ages.ended[:]:
-            sums = reduction.finish(over.iteration, worker.check)
-            _check_that_any(over.samples)
-            self._is_apart = reduction.is_partial
-            mine = [self._partition.sub_models[i] for i in sums]
-            is_stale = self.rules.staleness > 0
-            rate = self._ages.apply()
-            with self._update.at(rate if is_stale else None):
-                self._logs = self._update.apply(
-                    mine, list(sums.values()), over.samples, over.loss, is_stale
-                )
 
     def flush(self) -> None:
         """Gives all ranks the weights of conditional sub-models.
@@ -146,22 +120,15 @@ class Training:
         self.finish()
         if not self._is_apart:
             return
-        self._is_apart = False
         for_all = [*self._model.optimizer.variables]
         for sub_model in self._partition.sub_models:
             for_all += [*sub_model.trainable, *sub_model.averaged]
         broadcast_variables(for_all, _ROOT)
+        self._is_apart = False
 
     def statistics(self) -> dict[str, Any]:
         """Returns what this rank has counted; nothing before the first batch."""
-        if self._open is None:
-            return {}
-        worker, loop, _ = self._open
-        return worker.statistics() | {
-            "waiting_seconds": loop.waiting_seconds,
-            "most_stale": self._ages.most_stale,
-            "stale_iterations": self._ages.stale,
-        }
+        return {} if self.session is None else self.session.statistics()
 
     def close(self) -> None:
         """Ends the session, if there is one; a collective call. The next batch opens another."""
@@ -172,46 +139,37 @@ class Training:
 
     def give_up(self, error: BaseException) -> None:
         """Ends this rank's part of the session for an error, and tells the others of it."""
-        if self._open is not None and self._open[0].is_open:
-            self._open[0].give_up(f"training failed with {type(error).__name__}: {error}")
+        if self.session is not None:
+            self.session.give_up(f"training failed with {_in_one_line(error)}")
         self.abandon()
 
     def abandon(self) -> None:
         """Ends this rank's part of the session."""
-        if self._open is not None:
-            worker, _, reduction = self._open
-            self._open = None
-            reduction.close()
-            worker.close()
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
         self._batches.forget()
+        if basics.is_elastic():  # all ranks get rank 0's weights before they train on
+            self._is_apart = False
 
     def _end_if_outgrown(self, samples: int) -> None:
         """Ends the session if a rank's batch is larger than what it was opened for.
 
         A collective call.
         """
-        outgrown = self._open is None or samples > self.batch_sizes[basics.rank()]
+        outgrown = self.session is None or samples > self.batch_sizes[basics.rank()]
         if any(exchange.gather(outgrown, "whether Fela's batches have grown")):
             self.close()
 
-    def _agree_on_seeds(self) -> None:
-        """Gives all ranks the first one's: a sample's mask is the same wherever it is drawn."""
-        states = [v for one in self._partition.sub_models for v in one.state]
-        seeds = [v for v in states if not tf.as_dtype(v.dtype).is_floating]
-        if seeds:
-            broadcast_variables(seeds, _ROOT)
-
-    def _opened(
-        self, data: Any, samples: int, has_labels: bool
-    ) -> tuple[FelaWorker, TokenLoop, Reduction]:
-        if self._open is None:
+    def _opened(self, data: Any, samples: int, has_labels: bool) -> Session:
+        if self.session is None:
             if not has_labels:
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             iterations = int(self._model.optimizer.iterations)
             self.batch_sizes, first = agreed_beginning(
-                samples, iterations, is_any_under_way(), self.rules, self._partition.cuts
+                samples, iterations, is_any_under_way(), self._facts()
             )
-            _check_that_any(sum(self.batch_sizes))
+            check_that_any(sum(self.batch_sizes))
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
             if self.rules.staleness:
@@ -221,31 +179,39 @@ class Training:
             self._model.optimizer.ensure_built(self._model.trainable_variables)
             self._agree_on_seeds()
             self._update.expect(sum(self.batch_sizes))
-            reduction = Reduction(self.rules.members(basics.size()))
-            worker = FelaWorker(self.rules.on(self.batch_sizes))
-
-            def trained(number: int, iteration: Iteration, sub_model: int) -> None:
-                sums = iteration.sums[sub_model]
-                reduction.start(number, sub_model, [*sums.gradients, *sums.state])
-
-            loop = TokenLoop(
-                worker,
-                self._trainer,
-                self._partition,
-                self._batches,
-                trained,
+            self.session = Session(
+                self.rules,
+                self.batch_sizes,
                 first,
-                self.rules.staleness,
+                self._partition,
+                self._trainer,
+                self._update,
+                self._batches,
             )
-            self._ages, self._logs = Ages(), None
-            self._open = worker, loop, reduction
-        return self._open
+        return self.session
+
+    def _facts(self) -> Sequence[Fact]:
+        """Returns what ranks read each other's tokens and chunks by."""
+        same = "give all ranks the same"
+        labels = [f"{one.dtype.name}{one.shape.as_list()}" for one in self._batches.labels]
+        return [
+            Fact("Fela's partition, by the numbers of layers", self._partition.places, same),
+            *(
+                Fact(f"Fela's {name}", value, same)
+                for name, value in dataclasses.asdict(self.rules).items()
+            ),
+            Fact("what a sample has of y and sample_weight", labels, same),
+        ]
+
+    def _agree_on_seeds(self) -> None:
+        """Gives all ranks the first one's: a sample's mask is the same wherever it is drawn."""
+        states = [v for one in self._partition.sub_models for v in one.state]
+        seeds = [v for v in states if not tf.as_dtype(v.dtype).is_floating]
+        if seeds:
+            broadcast_variables(seeds, _ROOT)
 
 
-def _check_that_any(samples: int) -> None:
-    """Raises ValueError if all ranks together have no samples; the same on all."""
-    if not samples:
-        raise ValueError(
-            "no rank has a sample in this batch, whose mean loss would be 0 / 0: leave empty "
-            "batches out of the data."
-        )
+def _in_one_line(error: BaseException) -> str:
+    """Returns what others are told of an error: without the stack that AutoGraph writes into it."""
+    said = re.split(r"\n +\w+(?:Error|Exception): ", str(error))[-1]
+    return " ".join([f"{type(error).__name__}:", *said.split()])

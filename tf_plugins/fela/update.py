@@ -8,9 +8,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import get_keras_mask
 
-from trepak.tf_plugins.fela.own_batch import BatchFormat
+from trepak.tf_plugins.fela.compiled import no_masks
 from trepak.tf_plugins.fela.partition import Partition
 from trepak.tf_plugins.fela.submodel import SubModel
 
@@ -18,26 +17,29 @@ from trepak.tf_plugins.fela.submodel import SubModel
 class Update:
     """The mathematics of one compiled model: that of bulk synchronous training."""
 
-    def __init__(self, model: Any, partition: Partition, batches: BatchFormat) -> None:
+    def __init__(self, model: Any, partition: Partition) -> None:
         """Makes it of a model that was checked."""
-        self._model, self._partition, self._batches = model, partition, batches
+        self._model, self._partition = model, partition
         # What losses are multiplied by before gradients are taken, so that these don't overflow: a
         # power of two, which changes no digit.
         self._unit = tf.Variable(1.0, trainable=False, dtype=tf.float64)
         eager = bool(model.run_eagerly)
         self._applied = self._apply if eager else tf.function(self._apply)
 
-    def loss(self, outputs: Sequence[Any], labels: Sequence[Any]) -> Any:
-        """Returns the mean over a token's samples, and updates metrics by them."""
-        if any(get_keras_mask(one) is not None for one in outputs):
-            raise ValueError(
-                f"an output of model {self._model.name!r} has a mask, by which Keras divides a "
-                "loss by what a batch does not mask: tokens' losses would not add up. Give "
-                "sample_weight for each step instead of masks."
-            )
+    def loss(self, outputs: Sequence[Any], labels: tuple[Any, Any]) -> Any:
+        """Returns the mean over a token's samples, and updates metrics by them.
+
+        Args:
+            outputs: of the last sub-model.
+            labels: labels and sample weights, as the model's loss takes them.
+
+        Raises:
+            ValueError: the loss can't be put together of tokens' losses; says why.
+        """
         model, y_pred = self._model, self._partition.packed(outputs)
-        y, sample_weight = self._batches.pack_labels(labels)
-        loss = model._compile_loss(y, y_pred, sample_weight)
+        y, sample_weight = labels
+        with no_masks(model, outputs):
+            loss = model._compile_loss(y, y_pred, sample_weight)
         model.compute_metrics(None, y, y_pred, sample_weight=sample_weight)
         return loss
 
@@ -76,7 +78,7 @@ class Update:
         """
         count = tf.constant(samples, tf.float64)
         regularization = self._applied(tuple(sub_models), sums, count, changes)
-        mean = loss / samples + float(regularization)
+        mean = tf.constant(loss / samples, tf.float64) + regularization
         self._model._loss_tracker.update_state(mean, sample_weight=samples)
         return self._model.get_metrics_result()
 

@@ -139,14 +139,14 @@ Status FelaTokenServer::CheckWaiting(Clock::time_point now) const {
   }
   const std::vector<uint32_t> missing = scheduler_.NotBegun();
   if (!missing.empty() && now - first_begun_ >= options().deadline) {
-    return WaitedTooLong(missing, "begin the iteration that others have begun");
+    return WaitedTooLong(missing,
+                         "begin the iteration that others have begun (ranks need equally many "
+                         "batches: BroadcastGlobalVariablesCallback ends their epochs together)");
   }
-  if (scheduler_.plan().rules().staleness > 0) {
-    for (const uint32_t worker : scheduler_.Away()) {
-      // A pause that all make at once has nobody wait.
-      if (now - std::max(heard_[worker], nobody_away_) >= options().deadline) {
-        return WaitedTooLong({worker}, "come back to the tokens that others wait for");
-      }
+  for (const uint32_t worker : scheduler_.Away()) {
+    // A pause that all make at once has nobody wait.
+    if (now - std::max(heard_[worker], nobody_away_) >= options().deadline) {
+      return WaitedTooLong({worker}, "come back to the tokens that others wait for");
     }
   }
   return OkStatus();

@@ -17,8 +17,8 @@
 namespace trepak {
 
 // Tells the worker its token, and those that have what the token needs to send it. Whoever keeps
-// the others waiting beyond the deadline, in hand a token or its iteration not begun, ends the job,
-// and is named; so is who was let ahead and does not come back.
+// the others waiting beyond the deadline ends the job, and is named: with a token in hand, without
+// having begun the iteration, or without asking for a token.
 //
 // Thread safety: as Endpoint says.
 class FelaTokenServer : public Coordinator {
@@ -58,7 +58,7 @@ class FelaTokenServer : public Coordinator {
   FelaScheduler scheduler_;
   std::map<uint64_t, double> losses_;     // by iteration: the sum of what was reported
   std::vector<InHand> in_hand_;           // by worker: its last token
-  Clock::time_point nobody_away_;         // when nobody was let ahead whom others wait for
+  Clock::time_point nobody_away_;         // when nobody was last away whom others wait for
   std::vector<Clock::time_point> heard_;  // by worker: when it spoke, or was let ahead, last
   Clock::time_point first_begun_;         // when the first worker began the oldest iteration
   bool any_has_begun_ = false;

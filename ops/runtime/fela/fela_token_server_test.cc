@@ -268,6 +268,22 @@ TEST(FelaTokenServerTest, WhoIsLetAheadAndDoesNotComeBackIsNamed) {
       << status.message();
 }
 
+TEST(FelaTokenServerTest, WhoAloneMayTrainASubModelAndDoesNotAskIsNamed) {
+  FelaRules rules = Rules({4, 4});
+  rules.subsets = {{}, {}, {0}};
+  FelaJob job(rules, milliseconds(300));
+  job.Begin(0);
+  job.Begin(1);
+  ASSERT_EQ(job.worker(1).Request(), OkStatus());
+  Status status;
+  while (status.ok()) {
+    status = job.TrainNext(1).first;
+  }
+  EXPECT_NE(status.message().find("rank 0 to come back to the tokens that others wait for"),
+            std::string::npos)
+      << status.message();
+}
+
 TEST(FelaTokenServerTest, APauseOfAllThatIsLongerThanTheDeadlineHasNobodyWait) {
   constexpr milliseconds kDeadline{600};
   FelaRules rules = Rules({2, 2});
