@@ -67,7 +67,7 @@ class _Waits:
 
 
 def measure(point: Point) -> dict[str, Any]:
-    """Returns seconds: of iterations that count, and of what `fit` does after them; and counts."""
+    """Returns seconds, of iterations that count and of what `fit` does at its end, and counts."""
     model = zoo.build(
         point.setting.network,
         emulate="k40",
@@ -94,12 +94,12 @@ def measure(point: Point) -> dict[str, Any]:
     steps = _Steps()
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), steps]
     model.fit(x, y, batch_size=batch, epochs=1, shuffle=False, verbose=0, callbacks=callbacks)
-    shared = time.perf_counter() - steps.ends[-1]
+    end = time.perf_counter()
     times = np.diff(steps.ends)[-point.iterations - 1 : -1]
     counted = {} if fela is None else fela.statistics()
     return {
         "seconds": times.tolist(),
-        "sharing": shared,
+        "sharing": end - steps.ends[-2] - times.mean(),  # weights, with and after the last one
         "statistics": counted,
         "waits": waits.seconds,
     }

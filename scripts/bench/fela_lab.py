@@ -40,6 +40,8 @@ class Point:
         stretch: see above.
         iterations: that count.
         delay: seconds for which worker i sleeps in iteration i, on a K40; 0: none does.
+        slow_links: see above. Without, the server's time and the wait for a token are true, and the
+            time of an iteration is not.
     """
 
     way: str
@@ -48,6 +50,7 @@ class Point:
     stretch: float
     iterations: int
     delay: float = 0.0
+    slow_links: bool = True
 
     @property
     def steps(self) -> int:
@@ -89,7 +92,7 @@ def points() -> list[Point]:
     """Returns the four: small and large tokens, with and without a subset, sleepers, and DP.
 
     A token of GoogLeNet has 50 layers and takes a K40 some 10 ms: two cores for 8 workers need a
-    larger stretch there.
+    larger stretch there. A fifth has but two workers, with a core for each where there are two.
     """
     vgg = best_of(fela_cases.tune("vgg19", 128)).setting
     google = best_of(fela_cases.tune("googlenet", 256)).setting
@@ -100,6 +103,7 @@ def points() -> list[Point]:
         Point(FELA, google, 20.0, 60.0, 4),
         Point(FELA, among, 100.0, 10.0, 4, scenario.value),
         Point("DP", vgg, 100.0, 10.0, 3),
+        Point(FELA, Setting("vgg19", 64, (1, 1, 2), 1, 2), 100.0, 10.0, 4, slow_links=False),
     ]
 
 
@@ -113,7 +117,9 @@ def measure(show: Callable[[str], None], chosen: Sequence[Point] | None = None) 
     surroundings = Surroundings()
     rows: list[dict[str, Any]] = []
     for point in points() if chosen is None else chosen:
-        show(f"{point.way}: {point.setting.network}, {point.setting.total} samples, in the lab")
+        setting = point.setting
+        what = f"{setting.network}, {setting.total} samples, {setting.workers} workers"
+        show(f"{point.way}: {what}, in the lab")
         rows += run(point)
     return summarize(rows, surroundings.environment("trepak lab run --gloo"))
 
@@ -125,7 +131,7 @@ def run(point: Point) -> list[dict[str, Any]]:
         JobError: the ranks failed.
         LabError: no lab can be made here.
     """
-    slower = point.shrink * point.stretch
+    slower = point.shrink * point.stretch if point.slow_links else 1.0
     sleeps = {"TREPAK_DELAY": f"round-robin:{point.delay * point.stretch}s"} if point.delay else {}
     with lab_of(point.setting.workers, round(8 * RATE / slower)) as lab:
         of_ranks, idle = run_in(lab, "bench_fela_worker", point, _TIMEOUT, variables=sleeps)
@@ -136,6 +142,7 @@ def run(point: Point) -> list[dict[str, Any]]:
         "way": point.way,
         "network": point.setting.network,
         "total": point.setting.total,
+        "workers": point.setting.workers,
         "delay": point.delay,
     }
     row = {
@@ -150,7 +157,8 @@ def run(point: Point) -> list[dict[str, Any]]:
         "sharing": max(one["sharing"] for one in of_ranks) / point.stretch,
         "cpu_idle": idle,
     }
-    return [row, _server(point, about, of_ranks)] if point.way == FELA else [row]
+    rows = [row] if point.slow_links else []
+    return [*rows, _server(point, about, of_ranks)] if point.way == FELA else rows
 
 
 def _server(
