@@ -7,11 +7,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.fela.compiled import check_staleness, check_subset
+from trepak.tf_plugins.fela.training import _in_one_line
 
 X, Y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
 
@@ -300,6 +302,17 @@ def test_losses_with_masks_of_their_own() -> None:
     with pytest.raises(ValueError, match="the loss 'ignoring' of model .* has a mask"):
         model.fit(X, np.zeros(8), verbose=0)
     assert "call" not in vars(ignoring)
+
+
+def test_others_hear_of_an_error_without_its_stack() -> None:
+    @tf.function
+    def fail() -> None:
+        raise ValueError("the reason,\n in two lines")
+
+    with pytest.raises(ValueError, match="in user code") as caught:
+        fail()
+    assert _in_one_line(caught.value) == "ValueError: the reason, in two lines"
+    assert _in_one_line(KeyboardInterrupt()) == "KeyboardInterrupt:"
 
 
 def test_open_dimensions_are_refused_by_name() -> None:
