@@ -103,7 +103,7 @@ def points() -> list[Point]:
         Point(FELA, google, 20.0, 60.0, 4),
         Point(FELA, among, 100.0, 10.0, 4, scenario.value),
         Point("DP", vgg, 100.0, 10.0, 3),
-        Point(FELA, Setting("vgg19", 64, (1, 1, 2), 1, 2), 100.0, 10.0, 4, slow_links=False),
+        Point(FELA, Setting("vgg19", 64, (1, 1, 2), 1, 2), 100.0, 2.0, 4, slow_links=False),
     ]
 
 

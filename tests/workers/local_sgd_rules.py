@@ -172,7 +172,7 @@ def a_model_counts_until_it_has_another_optimizer() -> None:
 def the_monitor_shows_who_comes_late_to_an_average() -> Any:
     slow = hvd.size() - 1
     pause = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: time.sleep(0.05 if hvd.rank() == slow else 0.0)
+        on_train_batch_begin=lambda batch, logs: time.sleep(0.15 if hvd.rank() == slow else 0.0)
     )
     monitor = hvd.callbacks.StragglerMonitor(every=3, verbose=0)
     optimizer = hvd.DistributedOptimizer(SGD(0.05), sync=trepak.LocalSGD(H=4))

@@ -146,10 +146,13 @@ def no_masks(model: Any, outputs: Sequence[Any]) -> Iterator[None]:
     for one in outputs:
         check(one, "an output")
     losses = {id(one.loss): one.loss for one in model._compile_loss._flat_losses}.values()
+    plain = [vars(loss).get("call") for loss in losses]
     for loss in losses:
         loss.call = checking(loss.name, loss.call)
     try:
         yield
     finally:
-        for loss in losses:
-            del loss.call
+        for loss, call in zip(losses, plain, strict=True):
+            loss.call = call
+            if call is None:  # its class has it
+                del loss.call
