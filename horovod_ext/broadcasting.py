@@ -126,7 +126,7 @@ def _are_alike(variables: Sequence[Any], root_rank: int, process_set: Any) -> bo
     Where they may not, broadcasts fail, and say what differs. Nor in graphs: ranks may have other
     numbers when these run.
     """
-    if process_set.size() < 3 or not tf.executing_eagerly():
+    if not variables or process_set.size() < 3 or not tf.executing_eagerly():
         return False
     mine = [root_rank, [[*describe(one, named=False), _is_large(one)] for one in variables]]
     digest = hashlib.sha256(json.dumps(mine).encode()).hexdigest()

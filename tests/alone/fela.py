@@ -24,6 +24,14 @@ def network(model: Any = keras.Model) -> Any:
     return model(inputs, keras.layers.Dense(1)(x))
 
 
+def with_two_outputs() -> Any:
+    """Alike at each call; the outputs' names are not in the order of the alphabet."""
+    keras.utils.set_random_seed(2)
+    inputs = keras.Input((4,))
+    x = keras.layers.Dense(3, activation="tanh", name="first")(inputs)
+    return keras.Model(inputs, [keras.layers.Dense(1, name=name)(x) for name in "ba"])
+
+
 def sgd(**options: Any) -> Any:
     return keras.optimizers.SGD(0.1, **options)
 
@@ -324,16 +332,10 @@ def test_open_dimensions_are_refused_by_name() -> None:
 
 
 def test_labels_and_sample_weights_may_have_another_structure_in_another_fit() -> None:
-    def make() -> Any:
-        keras.utils.set_random_seed(2)
-        inputs = keras.Input((4,))
-        x = keras.layers.Dense(3, activation="tanh", name="first")(inputs)
-        return keras.Model(inputs, [keras.layers.Dense(1, name=name)(x) for name in "ba"])
-
     rng = np.random.default_rng(3)
     x, b, a = rng.normal(size=(7, 4)), rng.normal(size=(7, 1)), rng.normal(size=(7, 1))
     weight = rng.uniform(size=7)
-    plain, model = make(), make()
+    plain, model = with_two_outputs(), with_two_outputs()
     trepak.Fela(model, ["first"], threshold=3)
     for one in (plain, model):
         one.compile(sgd(), ["mse", "mse"])
@@ -346,16 +348,10 @@ def test_labels_and_sample_weights_may_have_another_structure_in_another_fit() -
 
 
 def test_losses_of_each_output_where_tokens_differ_in_size() -> None:
-    def make() -> Any:
-        keras.utils.set_random_seed(2)
-        inputs = keras.Input((4,))
-        x = keras.layers.Dense(3, activation="tanh", name="first")(inputs)
-        return keras.Model(inputs, [keras.layers.Dense(1, name=name)(x) for name in "uv"])
-
     rng = np.random.default_rng(3)
-    x, y = rng.normal(size=(7, 4)), [rng.normal(size=(7, 1)) for _ in "uv"]
+    x, y = rng.normal(size=(7, 4)), [rng.normal(size=(7, 1)) for _ in "ba"]
     told = []
-    for model in (make(), make()):
+    for model in (with_two_outputs(), with_two_outputs()):
         if not told:
             trepak.Fela(model, ["first"], threshold=3)
         model.compile(sgd(), "mse", metrics=["mae", "mae"])

@@ -74,7 +74,7 @@ def models_that_are_dropped_leave_nothing_behind() -> None:
         trepak.barrier()  # the others' sessions have ended, the last one of this rank has not
         if held:
             time.sleep(1)  # nothing says that no failure comes: it has had the time to
-            held[0][1]._training.session.check()
+            held[0][1]._training.session._worker.check()
         staying.train_on_batch(*batch())
     check_equal_on_all_ranks(staying)
 

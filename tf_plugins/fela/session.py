@@ -95,14 +95,6 @@ class Session:
             "stale_iterations": self._ages.stale,
         }
 
-    def check(self) -> None:
-        """Returns if all ranks train on, as far as this one has heard.
-
-        Raises:
-            HorovodInternalError: one has failed; says why.
-        """
-        self._worker.check()
-
     def give_up(self, why: str) -> None:
         """Says that this rank can't train on: the others' calls fail, and say why."""
         if self.is_open:
