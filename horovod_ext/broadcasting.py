@@ -55,7 +55,8 @@ def broadcast_variables(
         if received:
             made.append(_hvd.broadcast_variables(received, root_rank, process_set, inplace))
     if basics.is_elastic() or process_set.size() > 1:
-        made += _copy(tensors, root_rank, "trepak_broadcast", process_set)
+        may_sum = not inplace and _are_alike(tensors, root_rank, process_set)
+        made += _copy(tensors, root_rank, "trepak_broadcast", process_set, may_sum)
     return None if tf.executing_eagerly() else tf.group(*made)
 
 
@@ -87,9 +88,10 @@ def broadcast_(
     return [next(values) if is_one else tf.identity(next(copies)) for is_one in native]
 
 
-def _copy(variables: Sequence[Any], root_rank: int, name: str, process_set: Any) -> list[Any]:
+def _copy(
+    variables: Sequence[Any], root_rank: int, name: str, process_set: Any, may_sum: bool = False
+) -> list[Any]:
     """Assigns `root_rank`'s values; returns what `assign` returns."""
-    may_sum = _are_alike(variables, root_rank, process_set)
     made = []
     for index, variable in enumerate(variables):
         copied = _summed if may_sum and _is_large(variable) else _broadcast
@@ -128,7 +130,7 @@ def _are_alike(variables: Sequence[Any], root_rank: int, process_set: Any) -> bo
     """
     if not variables or process_set.size() < 3 or not tf.executing_eagerly():
         return False
-    mine = [root_rank, [[*describe(one, named=False), _is_large(one)] for one in variables]]
+    mine = [int(root_rank), [[*describe(one, named=False), _is_large(one)] for one in variables]]
     digest = hashlib.sha256(json.dumps(mine).encode()).hexdigest()
     told = exchange.gather(digest, "variables to be broadcast", process_set)
     return set(told) == {digest} and root_rank in process_set.ranks

@@ -78,8 +78,9 @@ def describe(variable: Any, named: bool = True) -> list[Any]:
     """
     parts = [re.sub(r"_\d+$", "", part) for part in _path_of(variable).split("/")[-2:]]
     dtype = tf.as_dtype(variable.dtype).name
-    shape = [None if d is None else int(d) for d in variable.shape]
-    return ["/".join(parts) if named else "", dtype, shape]
+    shape = tf.TensorShape(variable.shape)
+    dimensions = None if shape.rank is None else shape.as_list()
+    return ["/".join(parts) if named else "", dtype, dimensions]
 
 
 def _path_of(variable: Any) -> str:

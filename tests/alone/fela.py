@@ -13,6 +13,7 @@ import trepak
 import trepak.keras as hvd
 from trepak.horovod_ext import basics
 from trepak.tf_plugins.fela.compiled import check_staleness, check_subset
+from trepak.tf_plugins.fela.partition import partition_at
 from trepak.tf_plugins.fela.training import _in_one_line
 
 X, Y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
@@ -310,6 +311,12 @@ def test_losses_with_masks_of_their_own() -> None:
     with pytest.raises(ValueError, match="the loss 'ignoring' of model .* has a mask"):
         model.fit(X, np.zeros(8), verbose=0)
     assert "call" not in vars(ignoring)
+
+
+def test_a_model_too_small_for_the_cuts_of_another_rank() -> None:
+    assert partition_at(network(), [0]).cuts == ("first",)
+    with pytest.raises(ValueError, match="build the same model on all ranks"):
+        partition_at(network(), [1])
 
 
 def test_others_hear_of_an_error_without_its_stack() -> None:

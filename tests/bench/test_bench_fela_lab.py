@@ -29,7 +29,6 @@ def test_a_point_runs_in_the_lab() -> None:
     iterations, server = fela_lab.run(point())
     assert 0.9 < iterations["lab_to_virtual"] < 10, "not faster, whatever else the machine does"
     assert iterations["least"] <= iterations["lab"] <= iterations["most"]
-    assert iterations["sharing"] > 0, "with the last iteration, or after it"
     assert 0 < server["serving_ms"] < server["token_ms"]
     report = fela_lab.summarize([iterations, server], {})
     assert set(report.claims) == {

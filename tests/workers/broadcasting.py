@@ -70,6 +70,8 @@ def ranks_that_differ_are_told_so() -> None:
 
 @case
 def variables_of_open_shapes() -> None:
-    variable = tf.Variable(tf.fill([LARGE, 1], float(hvd.rank())), shape=[None, 1])
-    trepak.broadcast_variables([variable], 1)
-    assert float(tf.reduce_min(variable)) == 1.0
+    for shape in ([None, 1], None):
+        value = tf.fill([LARGE, 1], float(hvd.rank()))
+        variable = tf.Variable(value, shape=tf.TensorShape(shape))
+        trepak.broadcast_variables([variable], np.int64(1))
+        assert float(tf.reduce_min(variable)) == 1.0

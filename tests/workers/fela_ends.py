@@ -188,6 +188,9 @@ def ranks_are_to_have_the_same_rules() -> None:
     x, y = batch()
     with pytest.raises(ValueError, match=r"y and sample_weight.*float64\[2\].*int64\[2\]"):
         model.train_on_batch(x, y.astype("int64") if trepak.rank() < last else y)
+    weight = np.ones(SAMPLES)
+    with pytest.raises(ValueError, match=r"y and sample_weight.*None"):
+        model.train_on_batch(x, y, weight if trepak.rank() < last else None)
     fela.close()
 
 

@@ -141,7 +141,7 @@ def no_masks(model: Any, outputs: Sequence[Any]) -> Iterator[None]:
         return value
 
     def checking(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: check(call(*given), f"the loss {name!r}")
+        return lambda *given, **named: check(call(*given, **named), f"the loss {name!r}")
 
     for one in outputs:
         check(one, "an output")

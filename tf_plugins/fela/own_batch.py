@@ -19,6 +19,7 @@ class BatchFormat:
     Attributes:
         inputs: specs of the samples' tensors, without the batch.
         labels: specs of the tensors of labels and sample weights; none before the first batch.
+        form: the dtypes and shapes of a sample's, in the structure that `fit` was given.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -28,6 +29,7 @@ class BatchFormat:
         self.inputs = specs_of(self._inputs)
         self.labels: list[tf.TensorSpec] = []
         self._structure: Any = None  # of labels and sample weights
+        self.form: Any = None
 
     def split(self, data: Any) -> tuple[list[Any], list[Any]]:
         """Returns the tensors of a batch's samples, and of its labels.
@@ -38,27 +40,35 @@ class BatchFormat:
         x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
         pairs = zip(self._partition.flat(x), self._inputs, strict=True)
         inputs = [keras.ops.convert_to_tensor(one, dtype=into.dtype) for one, into in pairs]
-        given = [one for one in keras.tree.flatten((y, sample_weight)) if one is not None]
-        labels = [tf.convert_to_tensor(one) for one in given]
-        specs = [tf.TensorSpec(one.shape[1:], one.dtype) for one in labels]
+        given = y, sample_weight
+        labels = [tf.convert_to_tensor(one) for one in keras.tree.flatten(given) if one is not None]
+        form = keras.tree.map_structure(_form, given)
         if self._structure is None:
-            self._structure, self.labels = (y, sample_weight), specs
-        if specs != self.labels:
+            self._structure, self.form = given, form
+            self.labels = [tf.TensorSpec(one.shape[1:], one.dtype) for one in labels]
+        if form != self.form:
             raise ValueError(
-                f"a batch's labels and sample weights are {specs}, and those of the first one "
-                f"were {self.labels}: give all batches the same dtypes and shapes."
+                f"a batch's labels and sample weights are {form}, and those of the first one "
+                f"were {self.form}: give all batches the same dtypes and shapes."
             )
         return inputs, labels
 
     def forget(self) -> None:
         """Lets the next batch have other labels."""
-        self._structure, self.labels = None, []
+        self._structure, self.form, self.labels = None, None, []
 
     def pack_labels(self, tensors: Sequence[Any]) -> Any:
         """Returns labels and sample weights in the structure that `fit` was given them in."""
         left = iter(tensors)
         flat = [None if one is None else next(left) for one in keras.tree.flatten(self._structure)]
         return keras.tree.pack_sequence_as(self._structure, flat)
+
+
+def _form(given: Any) -> str | None:
+    if given is None:
+        return None
+    tensor = tf.convert_to_tensor(given)
+    return f"{tensor.dtype.name}{tensor.shape[1:].as_list()}"
 
 
 def specs_of(crossing: Sequence[Crossing]) -> list[tf.TensorSpec]:

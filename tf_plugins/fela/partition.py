@@ -109,7 +109,14 @@ def partition_at(
     Raises:
         ValueError: see `partition`.
     """
-    return _made(graph_of(model), places, thresholds)
+    graph = graph_of(model)
+    last = len(graph.nodes) - 1
+    if any(place >= last for place in places):
+        raise ValueError(
+            f"model {model.name!r} calls {last + 1} layers here, too few to be cut after number "
+            f"{max(places) + 1}, as on rank 0: build the same model on all ranks."
+        )
+    return _made(graph, places, thresholds)
 
 
 def _made(graph: Graph, places: Sequence[int], thresholds: Sequence[int] | None) -> Partition:

@@ -81,8 +81,8 @@ class Training:
             inputs, labels = self._batches.split(data)
             session = self._opened(data, int(inputs[0].shape[0]), bool(labels))
             self._check_batch(int(inputs[0].shape[0]))
+            self._is_apart = session.is_partial  # also if this fails amid an update
             session.run(inputs, labels)
-            self._is_apart = session.is_partial
             if by_itself or in_lockstep:  # else who finishes could wait for who is to agree
                 session.finish()
             return session.logs or self._model.get_metrics_result()
@@ -166,10 +166,8 @@ class Training:
             if not has_labels:
                 raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             iterations = int(self._model.optimizer.iterations)
-            self.batch_sizes, first = agreed_beginning(
-                samples, iterations, is_any_under_way(), self._facts()
-            )
-            check_that_any(sum(self.batch_sizes))
+            sizes, first = agreed_beginning(samples, iterations, is_any_under_way(), self._facts())
+            check_that_any(sum(sizes))
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
             if self.rules.staleness:
@@ -178,29 +176,29 @@ class Training:
             self._model._symbolic_build(data_batch=data)
             self._model.optimizer.ensure_built(self._model.trainable_variables)
             self._agree_on_seeds()
-            self._update.expect(sum(self.batch_sizes))
+            self._update.expect(sum(sizes))
             self.session = Session(
                 self.rules,
-                self.batch_sizes,
+                sizes,
                 first,
                 self._partition,
                 self._trainer,
                 self._update,
                 self._batches,
             )
+            self.batch_sizes = sizes
         return self.session
 
     def _facts(self) -> Sequence[Fact]:
         """Returns what ranks read each other's tokens and chunks by."""
         same = "give all ranks the same"
-        labels = [f"{one.dtype.name}{one.shape.as_list()}" for one in self._batches.labels]
         return [
             Fact("Fela's partition, by the numbers of layers", self._partition.places, same),
             *(
                 Fact(f"Fela's {name}", value, same)
                 for name, value in dataclasses.asdict(self.rules).items()
             ),
-            Fact("what a sample has of y and sample_weight", labels, same),
+            Fact("what a sample has of y and sample_weight", self._batches.form, same),
         ]
 
     def _agree_on_seeds(self) -> None:

@@ -106,6 +106,7 @@ Status FelaTokenServer::Carry(uint64_t iteration, const FelaScheduler::Orders& o
   if (orders.over()) {
     any_has_begun_ = scheduler_.NotBegun().size() < options().size;
     first_begun_ = Clock::now();
+    heard_.assign(heard_.size(), Clock::now());  // who has waited for the end was not away
   }
   for (const uint32_t worker : orders.ahead) {
     heard_[worker] = Clock::now();

@@ -56,11 +56,12 @@ class FelaTokenServer : public Coordinator {
   mutable std::mutex mutex_;
   // All guarded by mutex_.
   FelaScheduler scheduler_;
-  std::map<uint64_t, double> losses_;     // by iteration: the sum of what was reported
-  std::vector<InHand> in_hand_;           // by worker: its last token
-  Clock::time_point nobody_away_;         // when nobody was last away whom others wait for
-  std::vector<Clock::time_point> heard_;  // by worker: when it spoke, or was let ahead, last
-  Clock::time_point first_begun_;         // when the first worker began the oldest iteration
+  std::map<uint64_t, double> losses_;  // by iteration: the sum of what was reported
+  std::vector<InHand> in_hand_;        // by worker: its last token
+  Clock::time_point nobody_away_;      // when nobody was last away whom others wait for
+  // By worker: when it spoke, was let ahead, or an iteration ended, whichever was last.
+  std::vector<Clock::time_point> heard_;
+  Clock::time_point first_begun_;  // when the first worker began the oldest iteration
   bool any_has_begun_ = false;
   Clock::time_point said_here_;
   std::chrono::nanoseconds busy_{0};

@@ -284,6 +284,26 @@ TEST(FelaTokenServerTest, WhoAloneMayTrainASubModelAndDoesNotAskIsNamed) {
       << status.message();
 }
 
+TEST(FelaTokenServerTest, WhoHasWaitedForAnotherIsNotLateByThat) {
+  const milliseconds pause(650);
+  FelaRules rules = Rules({2, 2, 2});
+  rules.weights = {1, 1, 1};  // a worker trains its samples' tokens alone, and then says nothing
+  FelaJob job(rules, milliseconds(1000));
+  job.network().SetTick(milliseconds(100));  // as sockets do
+  std::vector<std::thread> trainers;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    trainers.emplace_back([&job, pause, rank] {
+      for (const uint32_t late : {1U, 2U}) {
+        std::this_thread::sleep_for(rank == late ? pause : milliseconds(0));
+        EXPECT_EQ(job.Train(rank).kind, Event::Kind::kOver);
+      }
+    });
+  }
+  for (std::thread& trainer : trainers) {
+    trainer.join();
+  }
+}
+
 TEST(FelaTokenServerTest, APauseOfAllThatIsLongerThanTheDeadlineHasNobodyWait) {
   constexpr milliseconds kDeadline{600};
   FelaRules rules = Rules({2, 2});

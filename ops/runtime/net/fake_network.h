@@ -32,6 +32,9 @@ class FakeNetwork {
     fault_ = std::move(fault);
   }
 
+  // No transport ticks more often: by default each does so whenever it has something to do.
+  void SetTick(std::chrono::milliseconds tick) { tick_ = tick; }
+
   // Makes a transport of that address; `receiver` must outlive it.
   std::unique_ptr<Transport> Make(const std::string& address, Transport::Receiver* receiver) {
     return std::make_unique<FakeTransport>(this, address, receiver);
@@ -130,6 +133,7 @@ class FakeNetwork {
 
    private:
     void Loop() {
+      std::chrono::steady_clock::time_point ticked;
       std::unique_lock<std::mutex> lock(mutex_);
       while (!stopping_) {
         if (events_.empty()) {
@@ -142,7 +146,11 @@ class FakeNetwork {
           event(receiver_);
           --network_->under_way_;
         }
-        receiver_->OnTick();
+        if (const auto now = std::chrono::steady_clock::now();
+            now - ticked >= network_->tick_.load()) {
+          ticked = now;
+          receiver_->OnTick();
+        }
         lock.lock();
       }
     }
@@ -192,6 +200,7 @@ class FakeNetwork {
   }
 
   std::atomic<size_t> under_way_{0};
+  std::atomic<std::chrono::milliseconds> tick_{std::chrono::milliseconds(0)};
   std::mutex mutex_;
   // All guarded by mutex_.
   Fault fault_;
