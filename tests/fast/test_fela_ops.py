@@ -138,7 +138,10 @@ def test_shapes_are_known_but_for_the_rows() -> None:
 
 
 def test_a_helper_takes_what_the_owner_has_put() -> None:
-    """The owner, whose trainer does nothing here, sends what the token server orders."""
+    """The owner, whose trainer does nothing here, sends what the token server orders.
+
+    The labels are taken, too, so that all chunks have come when they are counted.
+    """
     x = [values(tf.float64, [4, 3]) + rank for rank in range(RANKS)]
     for rank in range(RANKS):
         put([[0, rank, SAMPLES], [0, rank, LABELS]], [4, 0], [x[rank]], rank)
@@ -146,12 +149,12 @@ def test_a_helper_takes_what_the_owner_has_put() -> None:
     call("fela_request", session=1)
     for holder in (1, 0):
         token = call("fela_next", session=1)["token"]
-        wanted = [[0, one[1], one[0], one[2]] for one in token["inputs"] if one[0] == SAMPLES]
-        assert [one[3] for one in wanted] == [holder]
+        wanted = [[0, number, kind, at] for kind, number, at, *_ in token["inputs"]]
+        assert [(one[2], one[3]) for one in wanted] == [(SAMPLES, holder), (LABELS, holder)]
         np.testing.assert_array_equal(take(wanted, [tf.float64], [[3]], rank=1)[0], x[holder])
         call("fela_report", session=1, token=token["token"], loss=0.0)
     counted = call("session_statistics", system="fela", session=1)
-    assert (counted["chunks_received"], counted["chunks_local"]) == (2, 1)
+    assert (counted["chunks_received"], counted["chunks_local"]) == (2, 2)
 
 
 X = tf.ones([8, 64])
