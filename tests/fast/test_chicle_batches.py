@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from trepak.tf_plugins.chicle import chunked_iterations
 from trepak.tf_plugins.chicle.chunk_store import ChunkStore
 from trepak.tf_plugins.chicle.chunked_iterations import SECONDS, ChunkedIterations, affordable
 from trepak.tf_plugins.chicle.cluster import OneProcess
@@ -178,13 +179,18 @@ def test_what_a_policy_does_wrong_is_an_error(
     iterations.scheduler.close()
 
 
-def test_an_iteration_is_as_long_as_the_averages_of_the_last_one_say() -> None:
+def test_an_iteration_is_as_long_as_the_averages_of_the_last_one_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Not as those that it was to have: an epoch may have ended it before."""
+    clock = [0.0]
+    own_time = SimpleNamespace(perf_counter=lambda: clock[0])
+    monkeypatch.setattr(chunked_iterations, "time", own_time)
     iterations = ChunkedIterations(placed(1), OneProcess(), [], ["x"], 0)
     iterations.begin_pass(1)
     iterations.averages = 16
     for averages, wanted in ((4, 2), (1, 1), (20, 10)):
-        iterations._began = time.perf_counter() - 2 * SECONDS
+        clock[0] += 2 * SECONDS
         iterations.end(1, 1.0, averages, 2)
         assert iterations.averages == wanted
         iterations.begin()

@@ -68,21 +68,23 @@ def test_a_host_that_is_listed_twice_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "message"),
+    ("script", "seconds", "message"),
     [
-        ("echo no such queue >&2; exit 3", "failed with exit code 3: no such queue"),
-        ("exit 1", "failed with exit code 1: it printed no error"),
-        ("sleep 60 & sleep 60", "took longer than 0.5 s"),
-        ("kill $$", "failed with exit code -15"),
+        ("echo no such queue >&2; exit 3", 20, "failed with exit code 3: no such queue"),
+        ("exit 1", 20, "failed with exit code 1: it printed no error"),
+        ("sleep 60 & sleep 60", 0.5, "took longer than 0.5 s"),
+        ("kill $$", 20, "failed with exit code -15"),
     ],
 )
-def test_a_program_that_fails_is_explained(tmp_path: Path, script: str, message: str) -> None:
+def test_a_program_that_fails_is_explained(
+    tmp_path: Path, script: str, seconds: float, message: str
+) -> None:
     hosts = tmp_path / "hosts.sh"
     hosts.write_text(f"#!/bin/sh\n{script}\n")
     hosts.chmod(0o700)
     begun = time.monotonic()
     with pytest.raises(InputError, match=message):
-        listing.read(hosts, seconds=0.5)
+        listing.read(hosts, seconds=seconds)
     assert time.monotonic() - begun < 20
 
 

@@ -173,7 +173,7 @@ def test_a_step_tells_only_at_its_end_whether_ranks_end_it_together(
         gradients, mark = mark_ready([value])
         if_true(
             together,
-            lambda: mark_done([emulated_compute(gradients[0], 20.0)], mark),
+            lambda: mark_done([emulated_compute(gradients[0], 1000.0)], mark),
             lambda: mark_done([], mark, at_own_pace=True),
         )
 
@@ -181,7 +181,7 @@ def test_a_step_tells_only_at_its_end_whether_ranks_end_it_together(
         step(tf.ones([2]), tf.constant(together))
     times = take_step_times()
     assert [one.at_own_pace for one in times] == [False, True, False]
-    assert [one.done - one.ready >= 0.015 for one in times] == [True, False, True]
+    assert [one.done - one.ready >= 0.9 for one in times] == [True, False, True]
 
 
 def test_step_times() -> None:

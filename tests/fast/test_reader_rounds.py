@@ -112,14 +112,14 @@ def test_a_reader_that_has_not_begun_in_time_is_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "what"),
+    ("does", "seconds", "what"),
     [
-        ("exec sleep 60", r"not begun within 0.5 s"),  # as one whose imports hang
-        ("exit 3", r"ended before it began, with the exit status 3"),
+        ("exec sleep 60", 0.5, r"not begun within 0.5 s"),  # as one whose imports hang
+        ("exit 3", 9.0, r"ended before it began, with the exit status 3"),
     ],
 )
 def test_a_reader_that_does_not_take_what_it_is_told_is_named(
-    does: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    does: str, seconds: float, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{does}\n")
@@ -127,7 +127,7 @@ def test_a_reader_that_does_not_take_what_it_is_told_is_named(
     monkeypatch.setattr(sys, "executable", str(python))
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match=what):  # of more than a pipe holds
-        reader_processes.start([bytes(1 << 20)] * 2, "127.0.0.1", 0.5)
+        reader_processes.start([bytes(1 << 20)] * 2, "127.0.0.1", seconds)
     assert time.monotonic() - begun < 10
     assert not reader_processes._running
 

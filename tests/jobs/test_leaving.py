@@ -14,6 +14,7 @@ import psutil
 import pytest
 from conftest import WORKERS, finish, start
 from test_elastic import epochs_seen, wait_for_epoch
+from test_elastic_chunks import wait_for_line
 
 # Names of this machine, which stand for hosts: Horovod would reach others by ssh.
 FIRST, SECOND, THIRD = "localhost", "127.0.0.1", "127.1"
@@ -35,7 +36,8 @@ class Leaving:
         command += ["--horovodrun=--log-level INFO"]  # the driver then tells what it blacklists
         command += ["--", sys.executable, str(WORKERS / "elastic_fit.py")]
         # Ranks end long before all epochs, when the test has seen `enough`.
-        self.process = start(command, out, env={"EPOCHS": "500"})
+        with (out / "printed").open("w") as printed:
+            self.process = start(command, out, env={"EPOCHS": "500"}, stdout=printed)
 
     def list(self, hosts: dict[str, int]) -> None:
         new = self.out / "hosts.new"
@@ -51,10 +53,15 @@ class Leaving:
         seen = wait_for_epoch(self.out, after + 1, size)
         return {entry["host"]: int(entry["pid"]) for entry in seen}
 
+    def end(self, seconds: float) -> tuple[int, str]:
+        """Waits for the end; returns the exit code, and what was printed."""
+        code, _ = finish(self.process, seconds)
+        return code, (self.out / "printed").read_text()
+
     def check_end(self, size: int, failures: int = 0) -> str:
         """Ends the training in a few epochs, checks that all is well, and returns the output."""
         (self.out / "enough").write_text(str(self.epoch() + 5))
-        code, output = finish(self.process, END_SECONDS)
+        code, output = self.end(END_SECONDS)
         assert code == 0, output[-6000:]
         done = [path.read_text().split() for path in self.out.glob("done.*")]
         assert [int(count) for _, count, _ in done] == [size] * size, done
@@ -73,7 +80,7 @@ def jobs(tmp_path: Path) -> Iterator[list[Leaving]]:
     yield begun
     for job in begun:
         if job.process.poll() is None:  # the test has failed: show what the job printed
-            print(finish(job.process, 0.1)[1][-6000:])
+            print(job.end(0.1)[1][-6000:])
 
 
 def wait_until_gone(pid: int, seconds: float) -> None:
@@ -94,7 +101,7 @@ def test_a_host_with_sigterm_leaves_and_comes_back(tmp_path: Path, jobs: list[Le
     job.wait_for_size(1, after=before)
     wait_until_gone(pids[SECOND], 20)
     job.list({FIRST: 1})
-    time.sleep(3)  # the launcher looks each second; what it prints is read in the end only
+    wait_for_line(tmp_path, f"{SECOND}, which was withdrawn, is no longer listed")
     job.list(hosts)
     after = job.wait_for_size(2, after=job.epoch())
     assert after[FIRST] == pids[FIRST] and after[SECOND] != pids[SECOND]
@@ -169,7 +176,7 @@ def test_a_job_that_is_stopped_ends_at_once(
             os.kill(pid, signal.SIGTERM)
     else:
         job.process.send_signal(signal.SIGINT if "^C" in stopped else signal.SIGTERM)
-    code, output = finish(job.process, 20)
+    code, output = job.end(20)
     expected = {"all ranks": 1, "launcher, by SIGTERM": 143, "launcher, by ^C": 130}
     assert code == expected[stopped], output[-6000:]
     for pid in pids.values():

@@ -68,6 +68,7 @@ void StepTurns::CheckProgress() {
       Watch();
       return;
     }
+    is_watched_ = false;  // until another one waits
   }
   for (const int turn : waiting) {
     End(turn,

@@ -97,19 +97,24 @@ TEST_F(StepTurnsTest, WhoWaitsMayPassTheNextTurn) {
 }
 
 TEST_F(StepTurnsTest, IfNothingGoesOnAllWhoWaitAreTold) {
-  const auto turns = Make(3, milliseconds(20));
+  const auto turns = Make(4, milliseconds(20));
   std::promise<Status> first;
   std::promise<Status> last;
-  turns->Wait(0, [&](const Status& status) { first.set_value(status); });
-  turns->Wait(2, [&](const Status& status) { last.set_value(status); });
-  for (std::promise<Status>* told : {&first, &last}) {
+  std::promise<Status> later;
+  const auto is_told = [](std::promise<Status>* told) {
     const Status status = told->get_future().get();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(status.message()), HasSubstr("20 ms"));
-  }
-  turns->Wait(1, Notes(1));
+  };
+  turns->Wait(0, [&](const Status& status) { first.set_value(status); });
+  turns->Wait(2, [&](const Status& status) { last.set_value(status); });
+  is_told(&first);
+  is_told(&last);
   turns->Pass(1);
+  turns->Wait(1, Notes(1));
   EXPECT_THAT(begun_, ElementsAre(1)) << "who came later";
+  turns->Wait(3, [&](const Status& status) { later.set_value(status); });
+  is_told(&later);
 }
 
 TEST_F(StepTurnsTest, PatienceBeginsAnewWithEachTurn) {
@@ -131,9 +136,12 @@ TEST_F(StepTurnsTest, PatienceBeginsAnewWithEachTurn) {
 
 TEST_F(StepTurnsTest, AStepMayEndBeforeItsDeadline) {
   auto turns = Make(1, milliseconds(1));
+  std::promise<void> has_ended;
+  timer_.RunAt({}, [&] { has_ended.get_future().wait(); });  // however late this thread comes
   turns->Wait(0, Notes(0));
   turns->Pass(0);
   turns.reset();
+  has_ended.set_value();
   std::promise<void> later;
   timer_.RunAt(std::chrono::steady_clock::now() + milliseconds(5), [&] { later.set_value(); });
   later.get_future().wait();

@@ -91,9 +91,10 @@ TEST(SwapEngineWaitingTest, WaitForFetchIsForTheFirstOfThem) {
     return told->WaitForFetch(Soon());
   });
   begins.get_future().wait();
-  std::this_thread::sleep_for(milliseconds(200));  // else it might come too late
+  ASSERT_TRUE(OthersSleep());  // it waits
+  told.tier->reads.LetOnePass();
+  EXPECT_TRUE(waits.get()) << "it needs no second one";
   told.tier->reads.Open();
-  EXPECT_TRUE(waits.get());
   ASSERT_EQ(one.Result(), OkStatus());
   ASSERT_EQ(two.Result(), OkStatus());
 }
@@ -149,22 +150,21 @@ TEST(SwapEngineWaitingTest, FetchHasADeadlineForTheOffload) {
 }
 
 TEST(SwapEngineWaitingTest, SynchronizingDoesNotWaitForWhatComesLater) {
-  for (bool seen = false; !seen;) {  // again if the thread came too late, and waits for both
-    TestTensor first(100, 1), second(100, 2);
-    ToldEngine told;
-    told.tier->writes.Close();
-    told->Offload(first.Source("first"));
-    std::future<Status> synchronized =
-        std::async(std::launch::async, [&] { return told->SynchronizeOffloads(Soon()); });
-    std::this_thread::sleep_for(milliseconds(10));
-    told->Offload(second.Source("second"));
-    told.tier->writes.LetOnePass();
-    told.tier->writes.AwaitArrivals(2);
-    seen = synchronized.wait_for(std::chrono::seconds(1)) == std::future_status::ready;
-    EXPECT_EQ(second.released, 0);
-    told.tier->writes.Open();
-    EXPECT_EQ(synchronized.get(), OkStatus());
-  }
+  TestTensor first(100, 1), second(100, 2);
+  ToldEngine told;
+  told.tier->writes.Close();
+  told->Offload(first.Source("first"));
+  std::promise<void> begins;
+  std::future<Status> synchronized = std::async(std::launch::async, [&] {
+    begins.set_value();
+    return told->SynchronizeOffloads(Soon());
+  });
+  begins.get_future().wait();
+  ASSERT_TRUE(OthersSleep());  // it waits
+  told->Offload(second.Source("second"));
+  told.tier->writes.LetOnePass();
+  EXPECT_EQ(synchronized.get(), OkStatus());
+  EXPECT_EQ(second.released, 0);
 }
 
 TEST(SwapEngineWaitingTest, EmulatedLinkTakesItsTime) {

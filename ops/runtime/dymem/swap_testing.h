@@ -17,9 +17,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "ops/runtime/dymem/other_threads.h"
 #include "ops/runtime/dymem/swap_engine.h"
 
 namespace trepak {
@@ -48,6 +50,19 @@ inline SwapEngine::Clock::time_point Soon() {
   return SwapEngine::Clock::now() + std::chrono::seconds(60);
 }
 inline SwapEngine::Clock::time_point Now() { return SwapEngine::Clock::now(); }
+
+// Until all other threads sleep, so that what was begun in them waits for something. False if they
+// do not come to that. A sanitizer's own thread runs now and then.
+inline bool OthersSleep() {
+  const auto deadline = Soon();
+  while (OtherThreadsRun()) {
+    if (Now() > deadline) {
+      return false;
+    }
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 // A gate that threads wait at. Thread safety: every method may be called from any thread.
 class Gate {

@@ -24,6 +24,8 @@ namespace {
 using Event = FelaWorker::Event;
 using std::chrono::milliseconds;
 
+constexpr milliseconds kShort{1000};  // but longer than a busy machine has a thread stand still
+
 // A job of Fela in one process: a token server, and workers with their peers.
 class FelaJob {
  public:
@@ -207,7 +209,7 @@ TEST(FelaTokenServerTest, WhoIsBackInTimeGoesOn) {
 }
 
 TEST(FelaTokenServerTest, WhoDoesNotBeginIsNamed) {
-  FelaJob job(Rules({4, 4}), milliseconds(300));
+  FelaJob job(Rules({4, 4}), kShort);
   job.Begin(0);
   ASSERT_EQ(job.worker(0).Request(), OkStatus());
   Status status;
@@ -223,7 +225,7 @@ TEST(FelaTokenServerTest, WhoDoesNotBeginIsNamed) {
 }
 
 TEST(FelaTokenServerTest, WhoKeepsATokenIsNamed) {
-  FelaJob job(Rules({4, 4}), milliseconds(300));
+  FelaJob job(Rules({4, 4}), kShort);
   job.Begin(0);
   job.Begin(1);
   ASSERT_EQ(job.worker(1).Request(), OkStatus());
@@ -240,7 +242,7 @@ TEST(FelaTokenServerTest, WhoIsLetAheadAndDoesNotComeBackIsNamed) {
   rules.weights = {1, 2};
   rules.recompute = false;
   rules.staleness = 1;
-  FelaJob job(rules, milliseconds(300));
+  FelaJob job(rules, kShort);
   for (const uint32_t rank : {1U, 0U}) {
     job.Begin(rank);
     ASSERT_EQ(job.worker(rank).Request(), OkStatus());
@@ -271,7 +273,7 @@ TEST(FelaTokenServerTest, WhoIsLetAheadAndDoesNotComeBackIsNamed) {
 TEST(FelaTokenServerTest, WhoAloneMayTrainASubModelAndDoesNotAskIsNamed) {
   FelaRules rules = Rules({4, 4});
   rules.subsets = {{}, {}, {0}};
-  FelaJob job(rules, milliseconds(300));
+  FelaJob job(rules, kShort);
   job.Begin(0);
   job.Begin(1);
   ASSERT_EQ(job.worker(1).Request(), OkStatus());

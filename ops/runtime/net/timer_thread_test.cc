@@ -21,6 +21,8 @@ TEST(TimerThreadTest, RunsInOrderOfTimeThenOfArrival) {
   TimerThread timer;
   std::vector<int> seen;  // Written by the timer's thread, read after `last`.
   std::promise<void> last;
+  std::promise<void> all_wait;  // before it runs any, however late this thread comes
+  timer.RunAt({}, [&] { all_wait.get_future().wait(); });
   const Clock::time_point soon = Clock::now() + milliseconds(30);
   timer.RunAt(soon + milliseconds(10), [&] {
     seen.push_back(4);
@@ -29,7 +31,8 @@ TEST(TimerThreadTest, RunsInOrderOfTimeThenOfArrival) {
   for (int i = 1; i <= 3; ++i) {
     timer.RunAt(soon, [&seen, i] { seen.push_back(i); });
   }
-  timer.RunAt(Clock::now() - milliseconds(5), [&] { seen.push_back(0); });
+  timer.RunAt(soon - milliseconds(35), [&] { seen.push_back(0); });  // is past
+  all_wait.set_value();
   last.get_future().wait();
   EXPECT_EQ(seen, (std::vector<int>{0, 1, 2, 3, 4}));
 }

@@ -47,9 +47,16 @@ class Stranger : private UcxNobody {
   }
 
   const std::string& address() const { return worker_->address(); }
+  bool has_an_answer() const { return has_an_answer_; }
 
  private:
+  bool Expects(const Header& header) override {
+    has_an_answer_ = has_an_answer_ || header.kind == ucx::kAnswer;
+    return false;
+  }
+
   std::unique_ptr<UcxWorker> worker_;
+  bool has_an_answer_ = false;
 };
 
 // Far less than what a peer gets to answer.
@@ -154,14 +161,18 @@ TEST_F(UcxTransportTest, WhoIsOutOfReachIsNotAsked) {
   setenv("UCX_TLS", "tcp,self", 1);
   const Stranger peer(false);
   unsetenv("UCX_TLS");
-  UcxOffer offer;
-  offer.host = "here";
-  offer.address = peer.address();  // which shared memory does not lead to
-  Message message = ToMessage(offer);
-  message.header.sender = 1;
+  Stranger witness;
   ASSERT_TRUE(other_end_->Open({0, 0, 0, "here:1"}, kDeadline).ok());
-  ASSERT_TRUE(other_end_->Send(0, 0, std::move(message)).ok());
-  std::this_thread::sleep_for(milliseconds(300));  // until it has been tried
+  // Shared memory does not lead to the first one. The other one's answer shows that it was tried.
+  for (const auto& [rank, address] : {std::pair(1, peer.address()), {2, witness.address()}}) {
+    UcxOffer offer;
+    offer.host = "here";
+    offer.address = address;
+    Message message = ToMessage(offer);
+    message.header.sender = rank;
+    ASSERT_TRUE(other_end_->Send(0, 0, std::move(message)).ok());
+  }
+  ASSERT_TRUE(witness.Until([&] { return witness.has_an_answer(); }));
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(transport_->Open({1, 0, 0, kTheirs}, kDeadline).ok());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience);

@@ -118,8 +118,10 @@ TEST_P(ZmqTransportTest, FlowsAreTriedAgainUntilTheirDeadline) {
   ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
   ASSERT_EQ(listen(listening, 1), 0);
   std::thread closer([&] {
-    for (int i = 0; i < 2; ++i) close(accept(listening, nullptr, nullptr));
-    close(listening);
+    close(accept(listening, nullptr, nullptr));
+    const int second = accept(listening, nullptr, nullptr);
+    close(listening);  // before there is a third
+    close(second);
   });
   const Status status = transports_[0]->Open({1, 0, 0, address}, milliseconds(2000));
   shutdown(listening, SHUT_RDWR);

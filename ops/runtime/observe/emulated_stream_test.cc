@@ -23,15 +23,16 @@ TEST(EmulatedStreamTest, PiecesRunOneAfterTheOther) {
   TimerThread timer;
   EmulatedStream stream(timer);
   std::promise<void> first, second;
-  const auto one = stream.Enqueue(milliseconds(20), [&] { first.set_value(); });
+  // The first one is under way for longer than this thread may stand still.
+  const auto one = stream.Enqueue(milliseconds(1000), [&] { first.set_value(); });
   const auto two = stream.Enqueue(milliseconds(30), [&] { second.set_value(); });
   EXPECT_EQ(two.begin, one.end);
-  EXPECT_EQ(two.end - one.begin, milliseconds(50));
+  EXPECT_EQ(two.end - one.begin, milliseconds(1030));
   first.get_future().wait();
   EXPECT_GE(Clock::now(), one.end);
   second.get_future().wait();
   EXPECT_GE(Clock::now(), two.end);
-  EXPECT_EQ(stream.total(), milliseconds(50));
+  EXPECT_EQ(stream.total(), milliseconds(1030));
 }
 
 // A chain in which each piece is enqueued when the one before is done: what a graph of layers does.

@@ -189,6 +189,15 @@ TEST(EmbeddingPeerTest, AStoreThatIsGoneIsSaid) {
   EXPECT_EQ(Job::Wait(job.Read(0, {2, 0, 1, false})).status, OkStatus()) << "the others answer";
 }
 
+// Whether a store goes: the thread that lets it go may be any.
+bool Goes(const std::weak_ptr<EmbeddingStore>& store) {
+  const auto until = std::chrono::steady_clock::now() + kDeadline;
+  while (!store.expired() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return store.expired();
+}
+
 TEST(EmbeddingPeerTest, ARetiredStoreIsReadUntilAllHaveRetired) {
   Job job;
   std::vector<std::weak_ptr<EmbeddingStore>> stores(job.stores.begin(), job.stores.end());
@@ -197,12 +206,8 @@ TEST(EmbeddingPeerTest, ARetiredStoreIsReadUntilAllHaveRetired) {
   job.peers[2]->Retire(std::move(job.stores[2]));
   EXPECT_EQ(Job::Wait(job.Read(0, {2, 0, 1, false})).status, OkStatus());
   job.peers[0]->Retire(std::move(job.stores[0]));
-  const auto until = std::chrono::steady_clock::now() + kDeadline;
   for (const auto& store : stores) {
-    while (!store.expired()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), until) << "it is kept";
-      std::this_thread::sleep_for(milliseconds(1));
-    }
+    EXPECT_TRUE(Goes(store));
   }
 }
 
@@ -212,7 +217,7 @@ TEST(EmbeddingPeerTest, ARetiredStoreGoesWhenTheJobFails) {
   job.peers[1]->Retire(std::move(job.stores[1]));
   EXPECT_FALSE(store.expired());
   job.peers[1]->Cancel(CancelledError("the session ends"));
-  EXPECT_TRUE(store.expired());
+  EXPECT_TRUE(Goes(store));
 }
 
 TEST(EmbeddingPeerTest, ARankThatDoesNotAnswerIsNamed) {
@@ -227,7 +232,7 @@ TEST(EmbeddingPeerTest, ARankThatDoesNotAnswerIsNamed) {
 }
 
 TEST(EmbeddingPeerTest, ARankThatStaysBehindIsNamed) {
-  Job job(milliseconds(300));
+  Job job(milliseconds(1000));  // in which it says so, on a busy machine too
   ASSERT_EQ(job.Update(0), OkStatus());
   EXPECT_THAT(Text(Job::Wait(job.Read(0, {1, 0, 1, false})).status),
               HasSubstr("of rank 1, which had applied 0 updates, this rank 1"));
