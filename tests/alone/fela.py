@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import keras
@@ -352,6 +353,15 @@ def test_labels_and_sample_weights_may_have_another_structure_in_another_fit() -
                     one.fit(x, labels, 7, sample_weight=weights, shuffle=False, verbose=0)
     for one, other in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_labels_in_another_order_are_not_taken_for_each_other() -> None:
+    model, labels = with_two_outputs(), {"b": np.ones((8, 1)), "a": np.zeros((8, 1))}
+    trepak.Fela(model, ["first"])
+    model.compile(sgd(), "mse")
+    model.train_on_batch(X, OrderedDict(labels))
+    with pytest.raises(ValueError, match="in one order"):
+        model.train_on_batch(X, labels)  # whose names are read in the order of the alphabet
 
 
 def test_losses_of_each_output_where_tokens_differ_in_size() -> None:

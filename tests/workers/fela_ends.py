@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,11 @@ def ranks_are_to_have_the_same_rules() -> None:
     weight = np.ones(SAMPLES)
     with pytest.raises(ValueError, match=r"y and sample_weight.*None"):
         model.train_on_batch(x, y, weight if trepak.rank() < last else None)
+    with pytest.raises(ValueError, match=rf"y and sample_weight.*y: None.* on rank {last}"):
+        model.train_on_batch(x, y if trepak.rank() < last else None)
+    names = "ab" if trepak.rank() < last else "ba"
+    with pytest.raises(ValueError, match=r"y and sample_weight.*y/b.*y/a.*y/a.*y/b"):
+        model.train_on_batch(x, OrderedDict((name, y) for name in names))
     fela.close()
 
 

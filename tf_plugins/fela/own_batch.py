@@ -19,7 +19,8 @@ class BatchFormat:
     Attributes:
         inputs: specs of the samples' tensors, without the batch.
         labels: specs of the tensors of labels and sample weights; none before the first batch.
-        form: the dtypes and shapes of a sample's, in the structure that `fit` was given.
+        form: of each of these its place in what `fit` was given, dtype and shape, in their order;
+            ranks read each other's labels by it.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -29,33 +30,37 @@ class BatchFormat:
         self.inputs = specs_of(self._inputs)
         self.labels: list[tf.TensorSpec] = []
         self._structure: Any = None  # of labels and sample weights
-        self.form: Any = None
+        self.form: list[str] = []
 
     def split(self, data: Any) -> tuple[list[Any], list[Any]]:
         """Returns the tensors of a batch's samples, and of its labels.
 
         Raises:
-            ValueError: the batch's labels have other dtypes or shapes than those before.
+            ValueError: the batch's labels have other dtypes, shapes or places than those before.
         """
         x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(data)
         pairs = zip(self._partition.flat(x), self._inputs, strict=True)
         inputs = [keras.ops.convert_to_tensor(one, dtype=into.dtype) for one, into in pairs]
-        given = y, sample_weight
-        labels = [tf.convert_to_tensor(one) for one in keras.tree.flatten(given) if one is not None]
-        form = keras.tree.map_structure(_form, given)
+        given = [
+            ("/".join([name, *map(str, path)]), None if one is None else tf.convert_to_tensor(one))
+            for name, part in (("y", y), ("sample_weight", sample_weight))
+            for path, one in keras.tree.flatten_with_path(part)
+        ]
+        labels = [one for _, one in given if one is not None]
+        form = [f"{place}: {_text(one)}" for place, one in given]
         if self._structure is None:
-            self._structure, self.form = given, form
+            self._structure, self.form = (y, sample_weight), form
             self.labels = [tf.TensorSpec(one.shape[1:], one.dtype) for one in labels]
         if form != self.form:
             raise ValueError(
                 f"a batch's labels and sample weights are {form}, and those of the first one "
-                f"were {self.form}: give all batches the same dtypes and shapes."
+                f"were {self.form}: give all batches the same dtypes and shapes, in one order."
             )
         return inputs, labels
 
     def forget(self) -> None:
         """Lets the next batch have other labels."""
-        self._structure, self.form, self.labels = None, None, []
+        self._structure, self.form, self.labels = None, [], []
 
     def pack_labels(self, tensors: Sequence[Any]) -> Any:
         """Returns labels and sample weights in the structure that `fit` was given them in."""
@@ -64,11 +69,8 @@ class BatchFormat:
         return keras.tree.pack_sequence_as(self._structure, flat)
 
 
-def _form(given: Any) -> str | None:
-    if given is None:
-        return None
-    tensor = tf.convert_to_tensor(given)
-    return f"{tensor.dtype.name}{tensor.shape[1:].as_list()}"
+def _text(tensor: Any) -> str:
+    return "None" if tensor is None else f"{tensor.dtype.name}{tensor.shape[1:].as_list()}"
 
 
 def specs_of(crossing: Sequence[Crossing]) -> list[tf.TensorSpec]:

@@ -163,10 +163,10 @@ class Training:
 
     def _opened(self, data: Any, samples: int, has_labels: bool) -> Session:
         if self.session is None:
-            if not has_labels:
-                raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             iterations = int(self._model.optimizer.iterations)
             sizes, first = agreed_beginning(samples, iterations, is_any_under_way(), self._facts())
+            if not has_labels:  # on all ranks, as they have just agreed
+                raise ValueError(f"model {self._model.name!r} is trained without labels: give y.")
             check_that_any(sum(sizes))
             if self.rules.is_partial(basics.size()):
                 check_subset(self._model)
