@@ -184,3 +184,27 @@ def an_error_on_one_rank_is_heard_at_once() -> None:
     model.fit(x, y, BATCH, verbose=0)
     check_equal_on_all_ranks(model)
     fela.close()
+
+
+@case
+def who_fails_before_an_epoch_leaves_no_rank_to_wait_for_it() -> None:
+    """Nothing was trained since all had the weights of the subset, so that nobody sends them."""
+    model = simple()
+    fela = trepak.Fela(model, SIMPLE, threshold=3, subset=1)
+    model.compile(optimizer("momentum"), loss())
+    x, y = (one[0] for one in batches(trepak.rank()))
+    at_fault = trepak.rank() == trepak.size() - 1
+
+    def fail(epoch: int, logs: Any = None) -> None:
+        if epoch == 1 and at_fault:
+            raise OSError("this rank has no disk")
+
+    wrong = OSError if at_fault else hvd.elastic.HorovodInternalError
+    with pytest.raises(wrong, match="no disk"):
+        failing = keras.callbacks.LambdaCallback(on_epoch_begin=fail)
+        model.fit(x, y, BATCH, epochs=2, verbose=0, callbacks=[failing])
+    assert fela._training is not None
+    assert not any(trepak.allgather_object(fela._training._is_apart, name="apart"))
+    model.get_weights()
+    check_equal_on_all_ranks(model)
+    fela.close()

@@ -70,14 +70,16 @@ class Session:
         """Whether some rank does not train some sub-model."""
         return self._reduction.is_partial
 
-    def run(self, inputs: Sequence[Any], labels: Sequence[Any]) -> None:
-        """Begins an iteration with this rank's samples, and applies those that are over since.
+    def run(self, inputs: Sequence[Any], labels: Sequence[Any]) -> list[Over]:
+        """Begins an iteration with this rank's samples; returns those that are over since.
+
+        They are to be applied before the next one.
 
         Raises:
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
         self._ages.begin(self._update.rate() if self._staleness else None)
-        self._apply(self._loop.run(inputs, labels))
+        return self._loop.run(inputs, labels)
 
     def finish(self) -> None:
         """Ends all iterations that this rank has begun, and applies them (SSP).
@@ -85,7 +87,7 @@ class Session:
         Raises:
             HorovodInternalError: a rank has died, left, or kept the others waiting too long.
         """
-        self._apply(self._loop.finish())
+        self.apply(self._loop.finish())
 
     def statistics(self) -> dict[str, Any]:
         """Returns what this rank has counted."""
@@ -105,11 +107,15 @@ class Session:
         self._reduction.close()
         self._worker.close()
 
-    def _apply(self, ended: Sequence[Over]) -> None:
+    def apply(self, ended: Sequence[Over]) -> None:
         """Applies iterations that have ended, in their order.
 
         Their sums are waited for, so that weights lack no update that could be had: all ranks hear
         at once that a sub-model is trained, whatever they are doing.
+
+        Raises:
+            HorovodInternalError: a rank has died, or left.
+            ValueError: an iteration has no samples.
         """
         for over in ended:
             sums = self._reduction.finish(over.iteration, self._worker.check)

@@ -81,8 +81,10 @@ class Training:
             inputs, labels = self._batches.split(data)
             session = self._opened(data, int(inputs[0].shape[0]), bool(labels))
             self._check_batch(int(inputs[0].shape[0]))
-            self._is_apart = session.is_partial  # also if this fails amid an update
-            session.run(inputs, labels)
+            ended = session.run(inputs, labels)
+            # Also if the update fails. Before all have begun an iteration, it ends on no rank.
+            self._is_apart = session.is_partial
+            session.apply(ended)
             if by_itself or in_lockstep:  # else who finishes could wait for who is to agree
                 session.finish()
             return session.logs or self._model.get_metrics_result()
