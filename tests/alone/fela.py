@@ -318,6 +318,12 @@ def test_a_model_too_small_for_the_cuts_of_another_rank() -> None:
     assert partition_at(network(), [0]).cuts == ("first",)
     with pytest.raises(ValueError, match="build the same model on all ranks"):
         partition_at(network(), [1])
+    model = keras.Sequential([keras.Input((4,)), *map(keras.layers.Dense, (3, 2, 1))])
+    trepak.Fela(model, [model.layers[1].name])
+    model.pop()
+    model.compile(sgd(), "mse")
+    with pytest.raises(ValueError, match="call Fela when it has all its layers"):
+        model.train_on_batch(X, Y)
 
 
 def test_others_hear_of_an_error_without_its_stack() -> None:

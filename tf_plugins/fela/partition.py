@@ -114,7 +114,8 @@ def partition_at(
     if any(place >= last for place in places):
         raise ValueError(
             f"model {model.name!r} calls {last + 1} layers here, too few to be cut after number "
-            f"{max(places) + 1}, as on rank 0: build the same model on all ranks."
+            f"{max(places) + 1}, as it was before, or on rank 0: build the same model on all "
+            "ranks, and call Fela when it has all its layers."
         )
     return _made(graph, places, thresholds)
 
