@@ -111,7 +111,8 @@ def _summed(variable: Any, root_rank: int, name: str, process_set: Any) -> Any:
     is_root = basics.rank() == root_rank
     # Any number plus -0.0 is that number, bit by bit; -0.0 plus 0.0 is not. TensorFlow keeps scalar
     # constants by their value, so that -0.0 as a constant may be 0.0.
-    mine = variable if is_root else tf.fill(variable.shape, -tf.zeros([], variable.dtype))
+    with tf.device(variable.device):  # as on root, where a GPU would be the default
+        mine = variable if is_root else tf.fill(variable.shape, -tf.zeros([], variable.dtype))
     return collectives.allreduce(mine, op=collectives.Sum, name=name, process_set=process_set)
 
 
