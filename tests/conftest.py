@@ -162,7 +162,8 @@ def shows(workers: dict[str, list[str]]) -> Callable[[Any], Any]:
     pairs = [(job, worker) for job, some in workers.items() for worker in some]
     names = ["-".join(pair) for pair in pairs]
     for job, worker in pairs:
-        SHOWN[job].append(worker)
+        if worker not in SHOWN[job]:  # where the test's file is imported twice
+            SHOWN[job].append(worker)
 
     def decorate(test: Any) -> Any:
         marked = pytest.mark.parametrize("shown", pairs, indirect=True, ids=names)(test)
