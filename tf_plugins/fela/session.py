@@ -81,6 +81,27 @@ class Session:
         self._ages.begin(self._update.rate() if self._staleness else None)
         return self._loop.run(inputs, labels)
 
+    def apply(self, ended: Sequence[Over]) -> None:
+        """Applies iterations that have ended, in their order.
+
+        Their sums are waited for, so that weights lack no update that could be had: all ranks hear
+        at once that a sub-model is trained, whatever they are doing.
+
+        Raises:
+            HorovodInternalError: a rank has died, or left.
+            ValueError: an iteration has no samples.
+        """
+        for over in ended:
+            sums = self._reduction.finish(over.iteration, self._worker.check)
+            check_that_any(over.samples)
+            mine = [self._sub_models[i] for i in sums]
+            is_stale = self._staleness > 0
+            rate = self._ages.apply()
+            with self._update.at(rate if is_stale else None):
+                self.logs = self._update.apply(
+                    mine, list(sums.values()), over.samples, over.loss, is_stale
+                )
+
     def finish(self) -> None:
         """Ends all iterations that this rank has begun, and applies them (SSP).
 
@@ -106,27 +127,6 @@ class Session:
         """Ends this rank's part of it."""
         self._reduction.close()
         self._worker.close()
-
-    def apply(self, ended: Sequence[Over]) -> None:
-        """Applies iterations that have ended, in their order.
-
-        Their sums are waited for, so that weights lack no update that could be had: all ranks hear
-        at once that a sub-model is trained, whatever they are doing.
-
-        Raises:
-            HorovodInternalError: a rank has died, or left.
-            ValueError: an iteration has no samples.
-        """
-        for over in ended:
-            sums = self._reduction.finish(over.iteration, self._worker.check)
-            check_that_any(over.samples)
-            mine = [self._sub_models[i] for i in sums]
-            is_stale = self._staleness > 0
-            rate = self._ages.apply()
-            with self._update.at(rate if is_stale else None):
-                self.logs = self._update.apply(
-                    mine, list(sums.values()), over.samples, over.loss, is_stale
-                )
 
 
 def check_that_any(samples: int) -> None:
